@@ -1,0 +1,210 @@
+"""Writing people, tokens, one-time links and idempotency keys."""
+
+import hashlib
+import secrets
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+import orjson
+from django.db import IntegrityError, transaction
+
+from apps.accounts.choices import ROLE_SCOPES, Role
+from apps.accounts.models import ApiToken, IdempotencyKey, SignInLink, User
+from apps.common.access import SCOPES, Principal
+from apps.common.errors import BadRequest, Conflict, NotFound, PacelineError, Unprocessable
+from apps.journal.choices import StreamKey
+from apps.journal.services import recording
+
+LINK_LIFE = timedelta(hours=1)
+KEY_LIFE = timedelta(days=7)
+TOKEN_PREFIX = "pace_"  # noqa: S105 - a label, so that a leaked token can be found by secret scanners
+
+
+class KeyReused(PacelineError):
+    """The same Idempotency-Key came with another body."""
+
+    code = "idempotency_key_reused"
+    http_status = 422
+
+
+def digest_of(secret: str) -> bytes:
+    """Return what is kept of a secret of 256 random bits: its SHA-256 (no salt is needed for that much chance)."""
+    return hashlib.sha256(secret.encode()).digest()
+
+
+def token_create(
+    *, name: str, scopes: Iterable[str], cluster_id: int | None, by: str, source: str, now: datetime
+) -> tuple[int, str]:
+    """Make a token; return its row and the secret, which is shown once and never kept.
+
+    Raises:
+        BadRequest: no name, or a scope that does not exist.
+    """
+    wanted = sorted(set(scopes))
+    if not name.strip():
+        raise BadRequest("name: a token needs a name that says what uses it.")
+    if not wanted or not set(wanted) <= set(SCOPES):
+        raise BadRequest(f"scopes: must be of {', '.join(SCOPES)}.", scopes=wanted)
+    secret = TOKEN_PREFIX + secrets.token_urlsafe(32)
+    with recording(now=now) as log:
+        token = ApiToken.objects.create(
+            name=name.strip()[:100],
+            digest=digest_of(secret),
+            hint=secret[-4:],
+            scopes=wanted,
+            cluster_id=cluster_id,
+            created_by=by,
+            created_at=now,
+        )
+        log.add(
+            StreamKey.system(),
+            kind="token.created",
+            text=f"Token “{token.name}” made with {', '.join(wanted)}",
+            source=source,
+            actor_name=by,
+            payload={"token": token.pk},
+        )
+    return token.pk, secret
+
+
+def token_revoke(*, token_id: int, by: str, source: str, now: datetime) -> None:
+    """End a token; a second call changes nothing.
+
+    Raises:
+        NotFound: there is no such token.
+    """
+    with recording(now=now) as log:
+        if not ApiToken.objects.filter(pk=token_id).exists():
+            raise NotFound("There is no such token.")
+        if ApiToken.objects.filter(pk=token_id, revoked_at=None).update(revoked_at=now):
+            log.add(
+                StreamKey.system(),
+                kind="token.revoked",
+                text="Token revoked",
+                source=source,
+                actor_name=by,
+                payload={"token": token_id},
+            )
+
+
+def token_used(*, token_id: int, now: datetime) -> None:
+    """Note that a token was used; at most one write a minute, however many requests come."""
+    ApiToken.objects.filter(pk=token_id).exclude(last_used_at__gt=now - timedelta(minutes=1)).update(last_used_at=now)
+
+
+def user_create(*, name: str, role: str, email: str, by: str, source: str, now: datetime) -> int:
+    """Make a person without a password (they come by a one-time link); return the row.
+
+    Raises:
+        BadRequest: no name or no such role.
+        Conflict: the name is taken.
+    """
+    name = name.strip()
+    if not name or len(name) > 150:
+        raise BadRequest("name: must have 1 to 150 characters.")
+    if role not in ROLE_SCOPES:
+        raise BadRequest(f"role: must be one of {', '.join(ROLE_SCOPES)}.")
+    with recording(now=now) as log:
+        user = User(username=name, role=role, email=email)
+        user.set_unusable_password()
+        try:
+            with transaction.atomic():
+                user.save()
+        except IntegrityError as error:
+            raise Conflict(f"“{name}” exists already.") from error
+        log.add(
+            StreamKey.system(),
+            kind="user.created",
+            text=f"{name} may sign in as {Role(role).label}",
+            source=source,
+            actor_name=by,
+            payload={"user": user.pk, "role": role},
+        )
+    return user.pk
+
+
+def role_set(*, user_id: int, role: str, by: str, source: str, now: datetime) -> None:
+    """Give a person another role.
+
+    Raises:
+        BadRequest: no such role.
+        NotFound: no such person.
+        Unprocessable: they are the last admin.
+    """
+    if role not in ROLE_SCOPES:
+        raise BadRequest(f"role: must be one of {', '.join(ROLE_SCOPES)}.")
+    with recording(now=now) as log:
+        # The admins are locked so that two of them cannot step down at once and leave nobody.
+        admins = list(User.objects.select_for_update().filter(role=Role.ADMIN, is_active=True).order_by("pk"))
+        user = User.objects.select_for_update().filter(pk=user_id).first()
+        if user is None:
+            raise NotFound("There is no such person.")
+        if role != Role.ADMIN and [admin.pk for admin in admins] == [user.pk]:
+            raise Unprocessable(f"{user.username} is the last admin; make another one first.")
+        before, user.role = user.role, role
+        user.save(update_fields=["role"])
+        log.add(
+            StreamKey.system(),
+            kind="user.role_set",
+            text=f"{user.username} is {Role(role).label}, was {Role(before).label}",
+            source=source,
+            actor_name=by,
+            payload={"user": user_id, "role": role, "before": before},
+        )
+
+
+def sign_in_link_create(*, user_id: int, now: datetime) -> str:
+    """Return the secret of a link that signs this person in once within an hour; earlier unused links end."""
+    secret = secrets.token_urlsafe(32)
+    with transaction.atomic():
+        SignInLink.objects.filter(user_id=user_id, used_at=None).delete()
+        SignInLink.objects.create(user_id=user_id, digest=digest_of(secret), created_at=now, expires_at=now + LINK_LIFE)
+    return secret
+
+
+def sign_in_link_use(*, secret: str, now: datetime) -> User | None:
+    """Return the person whose link this is, and spend it; None if it is unknown, spent or too old."""
+    spent = SignInLink.objects.filter(digest=digest_of(secret), used_at=None, expires_at__gt=now)
+    link = spent.select_related("user").first()
+    # Compare-and-set: of two requests with the same link one changes the row.
+    if link is None or not spent.filter(pk=link.pk).update(used_at=now):
+        return None
+    return link.user if link.user.is_active else None
+
+
+def once(
+    *, principal: Principal, key: str, body: Any, now: datetime, act: Callable[[], tuple[int, dict[str, Any]]]
+) -> tuple[int, dict[str, Any]]:
+    """Do `act` once per caller and key; a repeat gets the first answer (a 201 as 200).
+
+    `act` runs in the same transaction as the key, so that either both are kept or neither.
+
+    Raises:
+        BadRequest: no key, or one that is too long.
+        KeyReused: the key came before with another body.
+    """
+    if not key or len(key) > 128:
+        raise BadRequest("Idempotency-Key: this header is needed, with 1 to 128 characters.")
+    digest = hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS, default=str)).digest()
+    with recording(now=now):
+        row, is_new = IdempotencyKey.objects.get_or_create(
+            caller=principal.key, key=key, defaults={"body_digest": digest, "created_at": now}
+        )
+        # Of two equal requests at once the second waits in get_or_create for the first one's commit.
+        if not is_new:
+            if bytes(row.body_digest) != digest:
+                raise KeyReused("This Idempotency-Key was used before with another body.", key=key)
+            return (200 if row.status == 201 else row.status), row.answer
+        status, answer = act()
+        IdempotencyKey.objects.filter(pk=row.pk).update(
+            status=status, answer=orjson.loads(orjson.dumps(answer, default=str))
+        )
+        return status, answer
+
+
+def keys_trim(*, now: datetime) -> int:
+    """Forget keys older than seven days and links older than a day; return how many rows went."""
+    gone, _ = IdempotencyKey.objects.filter(created_at__lt=now - KEY_LIFE).delete()
+    links, _ = SignInLink.objects.filter(expires_at__lt=now - timedelta(days=1)).delete()
+    return gone + links

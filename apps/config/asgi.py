@@ -1,0 +1,28 @@
+"""The ASGI entry: websockets to the console, reports to the lean door, everything else to Django."""
+
+import os
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "apps.config.settings")
+
+from django.core.asgi import get_asgi_application
+
+django_application = get_asgi_application()  # first: it loads the apps that the imports below need
+
+from channels.auth import AuthMiddlewareStack
+from channels.routing import ProtocolTypeRouter, URLRouter
+from channels.security.websocket import OriginValidator
+from django.conf import settings
+
+from apps.console.routing import websocket_urlpatterns
+from apps.telemetry.door import ReportDoor
+
+application = ReportDoor(
+    ProtocolTypeRouter(
+        {
+            "http": django_application,
+            "websocket": OriginValidator(
+                AuthMiddlewareStack(URLRouter(websocket_urlpatterns)), settings.WEBSOCKET_ORIGINS
+            ),
+        }
+    )
+)

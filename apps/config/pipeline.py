@@ -1,0 +1,22 @@
+"""The clockwork, as data: which task runs how often on which queue.
+
+Every row is a sweep that finds its work in the database, so that a lost message costs at most one period.
+"""
+
+QUEUES = ("fold", "watch", "orders", "slow")
+
+SWEEPS: dict[str, tuple[str, float]] = {
+    # task name: (queue, period in seconds)
+    "telemetry.inbox_sweep": ("fold", 2.0),
+    "telemetry.tiles_sweep": ("slow", 10.0),
+    "telemetry.series_trim": ("slow", 300.0),
+    "diagnosis.windows_sweep": ("watch", 2.0),
+    "diagnosis.clocks_sweep": ("watch", 2.0),
+    "incidents.findings_sweep": ("watch", 2.0),
+    "incidents.incidents_settle": ("watch", 10.0),
+    "incidents.notices_sweep": ("orders", 2.0),
+    "remediation.policies_sweep": ("watch", 5.0),
+    "remediation.orders_sweep": ("orders", 1.0),
+    "remediation.launches_watch": ("orders", 1.0),
+    "accounts.keys_trim": ("slow", 3600.0),
+}
