@@ -44,6 +44,7 @@ def servers_export() -> None:
     os.environ.setdefault("REDIS_URL", valkey_url(folder))
     # Never the data folder of an installation that runs from this checkout.
     os.environ["PACELINE_DATA_DIR"] = str(folder.root / "site")
+    os.environ.setdefault("PACELINE_SECRET_KEY", "only-for-tests")  # else settings would make a file of their own
     os.environ["PACELINE_CHANNEL_PREFIX"] = f"test-{worker or 'main'}-{os.getpid()}"
 
 

@@ -53,6 +53,8 @@ class Attempt(models.Model):
     opened_by = models.CharField(max_length=150, blank=True)
     order_id = models.BigIntegerField(null=True)
     started_at = models.DateTimeField()
+    first_step = models.BigIntegerField(null=True)
+    last_step = models.BigIntegerField(null=True)
     first_step_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     previous = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="+")

@@ -111,6 +111,8 @@ class AttemptRow:
     code_version: str
     opened_by: str
     order_id: int | None
+    first_step: int | None
+    last_step: int | None
     started_at: datetime
     first_step_at: datetime | None
     ended_at: datetime | None
@@ -235,6 +237,26 @@ def attempts_open() -> list[AttemptRow]:
     ]
 
 
+def chains_of(run_ids: Collection[int]) -> dict[int, tuple[int, int, int]]:
+    """Return for each attempt of some runs its retry chain: (first attempt's row, place from 1, length).
+
+    A chain goes on from an attempt that did not finish to the next one of the run.
+    """
+    found: dict[int, tuple[int, int, int]] = {}
+    chains: list[list[int]] = []
+    last: tuple[int, str] | None = None
+    rows = Attempt.objects.filter(run_id__in=list(run_ids)).order_by("run_id", "number")
+    for run_id, attempt_id, reason in rows.values_list("run_id", "pk", "reason"):
+        if last is None or last[0] != run_id or last[1] == EndReason.FINISHED:
+            chains.append([])
+        chains[-1].append(attempt_id)
+        last = (run_id, reason)
+    for chain in chains:
+        for place, attempt_id in enumerate(chain, 1):
+            found[attempt_id] = (chain[0], place, len(chain))
+    return found
+
+
 def checkpoints_of(
     *, run_id: int | None = None, attempt_id: int | None = None, usable_only: bool = False, limit: int = 1000
 ) -> list[CheckpointRow]:
@@ -310,6 +332,8 @@ def attempt_row(row: Attempt) -> AttemptRow:
         code_version=row.code_version,
         opened_by=row.opened_by,
         order_id=row.order_id,
+        first_step=row.first_step,
+        last_step=row.last_step,
         started_at=row.started_at,
         first_step_at=row.first_step_at,
         ended_at=row.ended_at,

@@ -1,0 +1,154 @@
+"""REST doors of the fleet."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from drf_spectacular.utils import OpenApiTypes, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.common.access import READ
+from apps.common.api import Door, choice_read, cursor_read, limit_read, page_answer
+from apps.common.clock import now, rfc3339
+from apps.common.errors import Forbidden
+from apps.common.ids import id_write
+from apps.fleet.choices import NodeState
+from apps.fleet.selectors import (
+    ClusterRow,
+    ExclusionRow,
+    GpuRow,
+    NodeRow,
+    cluster_by_name,
+    clusters_all,
+    exclusions_by_node,
+    exclusions_of,
+    node_by_code,
+    nodes_of,
+)
+
+LEDGER = timedelta(days=90)
+
+
+def cluster_answer(row: ClusterRow) -> dict[str, Any]:
+    """Return a cluster."""
+    return {
+        "id": id_write("cluster", row.id),
+        "name": row.name,
+        "zone": row.zone,
+        "nodes": row.nodes,
+        "nodes_out": row.nodes_out,
+    }
+
+
+def gpu_answer(row: GpuRow) -> dict[str, Any]:
+    """Return a device."""
+    return {
+        "gpu": row.key,
+        "pci": row.pci or None,
+        "index": row.index,
+        "model": row.model or None,
+        "state": None,
+        "last_seen_at": rfc3339(row.last_seen_at),
+    }
+
+
+def node_answer(row: NodeRow, *, exclusions_90d: int) -> dict[str, Any]:
+    """Return a node."""
+    return {
+        "id": id_write("node", row.id),
+        "name": row.name,
+        "aliases": list(row.aliases),
+        "cluster": row.cluster,
+        "place": {"rack": row.rack or None, "slot": row.rack_slot or None, "leaf": row.leaf or None},
+        "state": row.state,
+        "scheduler_state": row.scheduler_state or None,
+        "telemetry": {
+            "state": row.telemetry_state,
+            "last_at": rfc3339(row.telemetry_last_at),
+            "gaps_24h": row.telemetry_gaps_24h,
+        },
+        "clock_skew_s": row.clock_skew_s,
+        "gpus": [gpu_answer(gpu) for gpu in row.gpus],
+        "exclusions_90d": exclusions_90d,
+        "open_incidents": row.open_incidents,
+        "open_runs": [id_write("run", run_id) for run_id in row.open_runs],
+    }
+
+
+def exclusion_answer(row: ExclusionRow) -> dict[str, Any]:
+    """Return a line of the ledger."""
+    return {
+        "id": id_write("exc", row.id),
+        "node": row.node,
+        "cluster": row.cluster,
+        "origin": row.origin,
+        "reason": row.reason,
+        "by": row.by_name,
+        "action": id_write("act", row.action_id) if row.action_id else None,
+        "incident": id_write("inc", row.incident_id) if row.incident_id else None,
+        "began_at": rfc3339(row.began_at),
+        "until_at": rfc3339(row.until_at),
+        "ended_at": rfc3339(row.ended_at),
+        "ended_by": row.ended_by_name or None,
+        "ended_reason": row.ended_reason or None,
+    }
+
+
+class Clusters(Door):
+    """All clusters, by name."""
+
+    scopes = {"GET": READ}
+
+    @extend_schema(operation_id="clusters_list", responses=OpenApiTypes.OBJECT)
+    def get(self, request: Request) -> Response:  # noqa: ARG002
+        bound = self.principal.cluster_id
+        rows = [row for row in clusters_all() if bound in (None, row.id)]
+        return page_answer([cluster_answer(row) for row in rows], following=None)
+
+
+class Nodes(Door):
+    """All nodes, by cluster and name."""
+
+    scopes = {"GET": READ}
+
+    @extend_schema(operation_id="nodes_list", responses=OpenApiTypes.OBJECT)
+    def get(self, request: Request) -> Response:
+        limit = limit_read(request)
+        state = choice_read(request, "state", choices=["", *NodeState.values], default="")
+        cluster_id = self.principal.cluster_id
+        if name := request.GET.get("cluster"):
+            cluster_id = cluster_by_name(name).id
+            if self.principal.cluster_id not in (None, cluster_id):
+                raise Forbidden("This token belongs to another cluster.")
+        cursor = cursor_read(request)
+        after = (str(cursor[0]), str(cursor[1])) if isinstance(cursor, list) and len(cursor) == 2 else None
+        rows = nodes_of(cluster_id=cluster_id, states=[state] if state else (), after=after, limit=limit + 1)
+        following = [rows[limit - 1].cluster, rows[limit - 1].name] if len(rows) > limit else None
+        return page_answer(_answers(rows[:limit], now()), following=following)
+
+
+class OneNode(Door):
+    """One node."""
+
+    scopes = {"GET": READ}
+
+    @extend_schema(operation_id="nodes_read", responses=OpenApiTypes.OBJECT)
+    def get(self, request: Request, code: str) -> Response:  # noqa: ARG002
+        return Response(_answers([node_by_code(code, cluster_id=self.principal.cluster_id)], now())[0])
+
+
+class NodeExclusions(Door):
+    """A node's lines in the ledger, open one first, then newest first."""
+
+    scopes = {"GET": READ}
+
+    @extend_schema(operation_id="nodes_exclusions", responses=OpenApiTypes.OBJECT)
+    def get(self, request: Request, code: str) -> Response:
+        node = node_by_code(code, cluster_id=self.principal.cluster_id)
+        rows = exclusions_of(node_id=node.id, limit=limit_read(request))
+        return page_answer([exclusion_answer(row) for row in rows], following=None)
+
+
+def _answers(rows: list[NodeRow], moment: datetime) -> list[dict[str, Any]]:
+    counted = exclusions_by_node(node_ids=[row.id for row in rows], since=moment - LEDGER)
+    return [node_answer(row, exclusions_90d=counted.get(row.id, 0)) for row in rows]

@@ -1,0 +1,106 @@
+"""REST doors of runs."""
+
+import re
+
+from drf_spectacular.utils import OpenApiTypes, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.common.access import ADMIN, OPERATE, READ, REPORT
+from apps.common.api import Door, choice_read, cursor_read, limit_read, page_answer, read_fields
+from apps.common.clock import now
+from apps.common.errors import BadRequest, Forbidden, NotFound
+from apps.fleet.selectors import cluster_by_name
+from apps.fleet.services import DEFAULT_CLUSTER, cluster_ensure
+from apps.journal.choices import Source
+from apps.runs.api.answers import run_answer, run_whole_answer
+from apps.runs.api.fields import RunFields
+from apps.runs.choices import RunState
+from apps.runs.limits import limits_checked
+from apps.runs.selectors import run_by_code, runs_all
+from apps.runs.services import ADMINISTRATIVE, OPERATIONAL, run_put
+
+SLUG = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
+
+
+class Runs(Door):
+    """All runs, newest first."""
+
+    scopes = {"GET": READ}
+
+    @extend_schema(operation_id="runs_list", responses=OpenApiTypes.OBJECT)
+    def get(self, request: Request) -> Response:
+        limit = limit_read(request)
+        state = choice_read(request, "state", choices=["", *RunState.values], default="")
+        cluster_id = self.principal.cluster_id
+        if name := request.GET.get("cluster"):
+            cluster_id = cluster_by_name(name).id
+            if self.principal.cluster_id not in (None, cluster_id):
+                raise Forbidden("This token belongs to another cluster.")
+        rows = runs_all(cluster_id=cluster_id, before=cursor_read(request), limit=limit + 1)
+        following = rows[limit - 1].id if len(rows) > limit else None
+        moment = now()
+        shown = [run_answer(row, now=moment) for row in rows[:limit] if state in ("", row.state)]
+        return page_answer(shown, following=following)
+
+
+class OneRun(Door):
+    """One run with its settings."""
+
+    scopes = {"GET": READ, "PUT": REPORT}
+
+    @extend_schema(operation_id="runs_read", responses=OpenApiTypes.OBJECT)
+    def get(self, request: Request, code: str) -> Response:  # noqa: ARG002
+        run = run_by_code(code)
+        check_cluster(self, run.cluster_id)
+        return Response(run_whole_answer(run, now=now(), with_launcher=self.principal.may(ADMIN)))
+
+    @extend_schema(operation_id="runs_put", request=RunFields, responses=OpenApiTypes.OBJECT)
+    def put(self, request: Request, code: str) -> Response:
+        if not SLUG.fullmatch(code):
+            raise BadRequest(
+                "slug: 1 to 63 of a-z, 0-9, dot, underscore and dash, with a letter or digit at both ends."
+            )
+        given, ignored = read_fields(RunFields, request)
+        self._check_fields(given)
+        moment = now()
+        cluster_id = self._cluster(code, given.pop("cluster", None))
+        if "limits" in given:
+            given["limits"] = limits_checked(given["limits"])
+        run_id, is_new = run_put(
+            slug=code, cluster_id=cluster_id, fields=given, by=self.principal.name, source=Source.API, now=moment
+        )
+        run = run_by_code(code)
+        assert run.id == run_id
+        answer = run_whole_answer(run, now=moment, with_launcher=self.principal.may(ADMIN))
+        return Response({**answer, "ignored": ignored}, 201 if is_new else 200)
+
+    def _check_fields(self, given: dict[str, object]) -> None:
+        for scope, names in ((OPERATE, OPERATIONAL), (ADMIN, ADMINISTRATIVE)):
+            beyond = sorted(set(names) & set(given))
+            if beyond and not self.principal.may(scope):
+                raise Forbidden(f"{', '.join(beyond)}: needs the scope “{scope}”. Nothing was changed.", fields=beyond)
+
+    def _cluster(self, slug: str, name: str | None) -> int:
+        """Return the cluster a PUT is about: the one named, the run's own, the token's, or the default."""
+        bound = self.principal.cluster_id
+        if name is None:
+            try:
+                cluster_id = run_by_code(slug).cluster_id
+            except NotFound:
+                cluster_id = bound or cluster_ensure(name=DEFAULT_CLUSTER, now=now())
+        else:
+            cluster_id = cluster_ensure(name=name, now=now()) if bound is None else cluster_by_name(name).id
+        if bound not in (None, cluster_id):
+            raise Forbidden("This token belongs to another cluster.", cluster=name)
+        return cluster_id
+
+
+def check_cluster(door: Door, cluster_id: int) -> None:
+    """Refuse a token that is bound to another cluster.
+
+    Raises:
+        Forbidden: it is.
+    """
+    if door.principal.cluster_id not in (None, cluster_id):
+        raise Forbidden("This token belongs to another cluster.")

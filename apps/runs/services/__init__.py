@@ -1,0 +1,40 @@
+"""Everything that writes runs, attempts, placements and checkpoints."""
+
+from apps.runs.services.attempts import (
+    AttemptEnded,
+    AttemptLive,
+    StateChanged,
+    WorldSizeDiffers,
+    attempt_end,
+    attempt_open,
+    attempt_progress,
+)
+from apps.runs.services.checkpoints import (
+    CheckpointFact,
+    checkpoint_note,
+    checkpoint_status_refresh,
+    checkpoint_trust_set,
+)
+from apps.runs.services.placement import RankPlace, placement_merge
+from apps.runs.services.runs import ADMINISTRATIVE, DESCRIPTIVE, OPERATIONAL, run_put, status_update
+
+__all__ = [
+    "ADMINISTRATIVE",
+    "DESCRIPTIVE",
+    "OPERATIONAL",
+    "AttemptEnded",
+    "AttemptLive",
+    "CheckpointFact",
+    "RankPlace",
+    "StateChanged",
+    "WorldSizeDiffers",
+    "attempt_end",
+    "attempt_open",
+    "attempt_progress",
+    "checkpoint_note",
+    "checkpoint_status_refresh",
+    "checkpoint_trust_set",
+    "placement_merge",
+    "run_put",
+    "status_update",
+]

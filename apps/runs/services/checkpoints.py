@@ -1,0 +1,175 @@
+"""Writing checkpoints and how far each can be trusted."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import transaction
+
+from apps.journal.choices import StreamKey
+from apps.journal.services import Log, recording
+from apps.runs.choices import CheckpointState, Trust
+from apps.runs.models import Attempt, Checkpoint
+from apps.runs.selectors import USABLE
+from apps.runs.services.runs import status_update
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFact:
+    """One thing that was said about a save."""
+
+    step: int
+    state: str
+    happened_at: datetime
+    duration_s: float | None = None
+    queue_s: float | None = None
+    blocking_s: float | None = None
+    bytes: int | None = None
+    rank: int | None = None
+    error: str = ""
+
+
+def checkpoint_note(
+    *, attempt_id: int, fact: CheckpointFact, source: str, actor_name: str, suspect: bool, now: datetime
+) -> bool:
+    """Take in what was said about a save or a restore; return whether anything changed.
+
+    SAVED makes it COMPLETE (or SUSPECT when `suspect`), a rank's WRITTEN never does; FAILED beats SAVED; DELETED takes it
+    out of every default; RESTORED verifies the newest usable save of that step, whichever attempt made it.
+    """
+    with recording(now=now) as log:
+        attempt = Attempt.objects.select_related("run").get(pk=attempt_id)
+        if fact.state == CheckpointState.RESTORED:
+            return _restored(log, attempt, fact, source=source, actor_name=actor_name)
+        if fact.state == CheckpointState.DELETED:
+            return _deleted(log, attempt, fact, source=source, actor_name=actor_name)
+        row, _ = Checkpoint.objects.select_for_update().get_or_create(
+            attempt=attempt, step=fact.step, defaults={"run": attempt.run, "started_at": fact.happened_at}
+        )
+        before = (row.trust, row.shards_written, row.queue_s, row.duration_s)
+        _measure(row, fact)
+        if fact.state == CheckpointState.WRITTEN:
+            row.shards_written += 1
+        elif fact.state == CheckpointState.FAILED:
+            row.trust, row.error = Trust.FAILED, fact.error[:2000]
+        elif fact.state == CheckpointState.SAVED and row.trust == Trust.PENDING:
+            row.trust = Trust.SUSPECT if suspect else Trust.COMPLETE
+            row.saved_at = fact.happened_at
+        row.save()
+        if row.trust != before[0] or fact.state == CheckpointState.STARTED:
+            log.add(
+                StreamKey.run(attempt.run_id),
+                kind=f"checkpoint.{fact.state.lower()}",
+                text=_checkpoint_text(row, fact),
+                source=source,
+                happened_at=fact.happened_at,
+                actor_name=actor_name,
+                payload={
+                    "attempt": attempt.pk,
+                    "step": fact.step,
+                    "trust": row.trust,
+                    "queue_s": row.queue_s,
+                    "duration_s": row.duration_s,
+                },
+            )
+        if row.trust != before[0]:
+            checkpoint_status_refresh(run_id=attempt.run_id)
+        return (row.trust, row.shards_written, row.queue_s, row.duration_s) != before
+
+
+def checkpoint_trust_set(*, run_id: int, after_step: int, attempt_id: int) -> int:
+    """Mark an attempt's complete saves from `after_step` on as SUSPECT; return how many. Called when a numeric finding opens."""
+    with transaction.atomic():
+        changed = Checkpoint.objects.filter(
+            run_id=run_id, attempt_id=attempt_id, step__gte=after_step, trust__in=USABLE
+        ).update(trust=Trust.SUSPECT)
+        if changed:
+            checkpoint_status_refresh(run_id=run_id)
+        return changed
+
+
+def checkpoint_status_refresh(*, run_id: int) -> None:
+    """Write the newest trusted checkpoint into the run's status."""
+    newest = Checkpoint.objects.filter(run_id=run_id, trust__in=USABLE).order_by("-saved_at", "-step").first()
+    status_update(
+        run_id=run_id,
+        checkpoint_step=newest.step if newest else None,
+        checkpoint_at=newest.saved_at if newest else None,
+        checkpoint_trust=newest.trust if newest else "",
+    )
+
+
+def _measure(row: Checkpoint, fact: CheckpointFact) -> None:
+    row.started_at = min(row.started_at, fact.happened_at)
+    for name in ("duration_s", "queue_s", "blocking_s", "bytes"):
+        value = getattr(fact, name)
+        if value is None:
+            continue
+        known = getattr(row, name)
+        if known is None or value > known:  # the slowest shard counts
+            setattr(row, name, value)
+            if name == "duration_s" and fact.rank is not None:
+                row.slowest_rank = fact.rank
+
+
+def _checkpoint_text(row: Checkpoint, fact: CheckpointFact) -> str:
+    queued = f", {row.queue_s:.1f} of {row.duration_s:.1f} s queued" if row.queue_s and row.duration_s else ""
+    if fact.state == CheckpointState.STARTED:
+        return f"Checkpoint {fact.step:,} started"
+    if row.trust == Trust.FAILED:
+        return f"Checkpoint {fact.step:,} failed: {row.error or 'no reason given'}"
+    if row.trust == Trust.SUSPECT:
+        return f"Checkpoint {fact.step:,} saved, but suspect: a numeric finding is open"
+    return f"Checkpoint {fact.step:,} complete{queued}"
+
+
+def _restored(log: Log, attempt: Attempt, fact: CheckpointFact, *, source: str, actor_name: str) -> bool:
+    if attempt.resume_confirmed and attempt.resumed_from_step == fact.step:
+        return False
+    row = (
+        Checkpoint.objects.select_for_update()
+        .filter(run_id=attempt.run_id, step=fact.step)
+        .exclude(attempt=attempt)
+        .exclude(trust__in=(Trust.FAILED, Trust.DELETED))
+        .order_by("-attempt_id")
+        .first()
+    )
+    if row is not None:
+        row.restored_at = fact.happened_at
+        if row.trust in (Trust.PENDING, Trust.COMPLETE):
+            row.trust = Trust.VERIFIED
+            row.saved_at = row.saved_at or fact.happened_at
+        row.save()
+    # A restore fact overrides what the key's opener claimed (CONTRACT).
+    Attempt.objects.filter(pk=attempt.pk).update(resumed_from_step=fact.step, resume_confirmed=True)
+    status_update(run_id=attempt.run_id, resumed_from_step=fact.step)
+    checkpoint_status_refresh(run_id=attempt.run_id)
+    log.add(
+        StreamKey.run(attempt.run_id),
+        kind="checkpoint.restored",
+        text=f"Attempt {attempt.number} restored step {fact.step:,}",
+        source=source,
+        happened_at=fact.happened_at,
+        actor_name=actor_name,
+        payload={"attempt": attempt.pk, "step": fact.step, "duration_s": fact.duration_s},
+    )
+    return True
+
+
+def _deleted(log: Log, attempt: Attempt, fact: CheckpointFact, *, source: str, actor_name: str) -> bool:
+    changed = (
+        Checkpoint.objects.filter(run_id=attempt.run_id, step=fact.step)
+        .exclude(trust=Trust.DELETED)
+        .update(trust=Trust.DELETED, deleted_at=fact.happened_at)
+    )
+    if changed:
+        checkpoint_status_refresh(run_id=attempt.run_id)
+        log.add(
+            StreamKey.run(attempt.run_id),
+            kind="checkpoint.deleted",
+            text=f"Checkpoint {fact.step:,} deleted by rotation",
+            source=source,
+            happened_at=fact.happened_at,
+            actor_name=actor_name,
+            payload={"step": fact.step},
+        )
+    return bool(changed)

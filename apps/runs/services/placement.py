@@ -1,0 +1,93 @@
+"""Writing which rank sits where."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from django.db import transaction
+from django.db.models import F
+
+from apps.common.live import FLEET_GROUP, poke_on_commit
+from apps.fleet.models import NodeStatus
+from apps.runs.choices import AttemptState
+from apps.runs.models import Attempt, Placement
+
+
+@dataclass(frozen=True, slots=True)
+class RankPlace:
+    """Where a rank sits, as its sender says. `stage` is its pipeline coordinate, 0 where there is none."""
+
+    rank: int
+    node_id: int
+    local_rank: int | None = None
+    gpu: str | None = None
+    coords: Mapping[str, int] | None = None
+
+
+def placement_merge(*, attempt_id: int, places: Iterable[RankPlace]) -> bool:
+    """Take over where ranks sit; return whether anything is new. A rank beyond the attempt's size is left out."""
+    told = {place.rank: place for place in places}
+    if not told:
+        return False
+    with transaction.atomic():
+        # One row per attempt: merging is read, change, write under its lock.
+        attempt = Attempt.objects.select_for_update().get(pk=attempt_id)
+        size = attempt.world_size or max(told) + 1
+        row = Placement.objects.filter(pk=attempt_id).first()
+        nodes, local_ranks, stages = _placement_arrays(row, size)
+        gpus, coords = (dict(row.gpus), dict(row.coords)) if row else ({}, {})
+        changed = row is None
+        for rank, place in told.items():
+            if not 0 <= rank < size:
+                continue
+            stage = int((place.coords or {}).get("pp", 0))
+            before = (int(nodes[rank]), int(local_ranks[rank]), int(stages[rank]), gpus.get(str(rank)))
+            nodes[rank] = place.node_id
+            local_ranks[rank] = -1 if place.local_rank is None else place.local_rank
+            stages[rank] = stage
+            if place.gpu:
+                gpus[str(rank)] = place.gpu[:64]
+            if place.coords:
+                coords[str(rank)] = {str(k)[:8]: int(v) for k, v in list(place.coords.items())[:8]}
+            changed |= before != (int(nodes[rank]), int(local_ranks[rank]), int(stages[rank]), gpus.get(str(rank)))
+        if not changed:
+            return False
+        node_ids = [int(node) for node in np.unique(nodes) if node]
+        Placement.objects.update_or_create(
+            attempt_id=attempt_id,
+            defaults={
+                "version": (row.version if row else 0) + 1,
+                "nodes": nodes.tobytes(),
+                "local_ranks": local_ranks.tobytes(),
+                "stages": stages.tobytes(),
+                "gpus": gpus,
+                "coords": coords,
+                "node_ids": node_ids,
+            },
+        )
+        if attempt.state == AttemptState.OPEN:
+            nodes_of_run_set(run_id=attempt.run_id, node_ids=node_ids)
+        return True
+
+
+def _placement_arrays(row: Placement | None, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    nodes = np.zeros(size, "<i8")
+    local_ranks = np.full(size, -1, "<i4")
+    stages = np.full(size, -1, "<i4")
+    if row is not None:
+        for array, blob in ((nodes, row.nodes), (local_ranks, row.local_ranks), (stages, row.stages)):
+            kept = np.frombuffer(bytes(blob), array.dtype)[:size]
+            array[: len(kept)] = kept
+    return nodes, local_ranks, stages
+
+
+def nodes_of_run_set(*, run_id: int, node_ids: Sequence[int]) -> None:
+    """Write down which nodes a run holds now, in the nodes' status."""
+    held = NodeStatus.objects.filter(open_runs__contains=[run_id]).exclude(pk__in=node_ids)
+    wanted = NodeStatus.objects.filter(pk__in=node_ids).exclude(open_runs__contains=[run_id])
+    # Locked in the order of their ids, as everywhere.
+    for status in NodeStatus.objects.select_for_update().filter(pk__in=[*held, *wanted]).order_by("pk"):
+        runs = set(status.open_runs)
+        runs = runs | {run_id} if status.pk in set(node_ids) else runs - {run_id}
+        NodeStatus.objects.filter(pk=status.pk).update(open_runs=sorted(runs), version=F("version") + 1)
+        poke_on_commit(FLEET_GROUP, {"what": "node", "id": status.pk})

@@ -1,0 +1,100 @@
+"""Writing runs and their status."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db.models import F
+
+from apps.common.errors import Conflict
+from apps.common.live import FLEET_GROUP, poke_on_commit
+from apps.journal.choices import StreamKey
+from apps.journal.services import recording
+from apps.runs.models import Run, RunStatus
+
+DESCRIPTIVE = (
+    "name",
+    "team",
+    "external_id",
+    "model",
+    "layout",
+    "checkpoint",
+    "framework",
+    "tokens_per_step",
+    "tokens_planned",
+    "gpu_model",
+    "dtype",
+    "gpus_per_node",
+    "steps_planned",
+    "due_at",
+)
+"""What a `report` token may set."""
+
+
+OPERATIONAL = ("mode", "modes", "limits")
+"""What needs `operate`."""
+
+
+ADMINISTRATIVE = ("launcher",)
+"""What needs `admin`: a launcher is code execution."""
+
+
+def run_put(
+    *,
+    slug: str,
+    cluster_id: int,
+    fields: Mapping[str, Any],
+    by: str,
+    source: str,
+    now: datetime,
+    practice: bool = False,
+) -> tuple[int, bool]:
+    """Create or update a run; return its row and whether it is new. Fields not given stay as they are.
+
+    Raises:
+        Conflict: the slug belongs to a run of another cluster.
+    """
+    with recording(now=now) as log:
+        run, is_new = Run.objects.select_for_update().get_or_create(
+            slug=slug,
+            defaults={
+                "name": slug,
+                "cluster_id": cluster_id,
+                "created_at": now,
+                "updated_at": now,
+                "practice": practice,
+            },
+        )
+        if run.cluster_id != cluster_id:
+            raise Conflict(f"“{slug}” is a run of another cluster.", run=slug)
+        if is_new:
+            RunStatus.objects.create(run=run)
+            log.add(StreamKey.run(run.pk), kind="run.created", text=f"Run {slug} created", source=source, actor_name=by)
+        changed = {name: value for name, value in fields.items() if getattr(run, name) != value}
+        if changed:
+            kept = {name: getattr(run, name) for name in changed}
+            for name, value in changed.items():
+                setattr(run, name, value)
+            run.updated_at = now
+            run.save()
+            told = [name for name in changed if name in OPERATIONAL + ADMINISTRATIVE]
+            if told and not is_new:
+                log.add(
+                    StreamKey.run(run.pk),
+                    kind="run.settings",
+                    text=f"Settings changed: {', '.join(told)}",
+                    source=source,
+                    actor_name=by,
+                    payload={
+                        "before": {n: kept[n] for n in told if n != "launcher"},
+                        "after": {n: changed[n] for n in told if n != "launcher"},
+                    },
+                )
+            status_update(run_id=run.pk)
+        return run.pk, is_new
+
+
+def status_update(*, run_id: int, **fields: Any) -> None:
+    """Set fields of a run's status (each has one named writer, see RunStatus) and poke whoever looks."""
+    RunStatus.objects.filter(pk=run_id).update(version=F("version") + 1, **fields)
+    poke_on_commit(FLEET_GROUP, {"what": "run", "id": run_id})
