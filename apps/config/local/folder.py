@@ -17,6 +17,7 @@ from apps.config.local.problems import (
     disk_full,
     problem_of_os_error,
 )
+from apps.config.local.userns import server_account_ids
 
 LAYOUT_VERSION = 1
 """Grows when a folder of an older layout can no longer be used as it is."""
@@ -80,17 +81,23 @@ def folder_open(root: Path) -> DataFolder:
     """
     folder = DataFolder(root.absolute())
     try:
-        folder.root.mkdir(parents=True, exist_ok=True)
+        root_make(folder.root)
         if not os.access(folder.root, os.W_OK | os.X_OK):
             raise PermissionError(13, "not writable")
         stamp_check(folder)
-        folder.logs.mkdir(exist_ok=True)
+        folder.logs.mkdir(mode=0o700, exist_ok=True)
         run_folder_make(folder)
         if shutil.disk_usage(folder.root).free < ROOM_NEEDED_BYTES:
             raise disk_full(folder.root)
     except OSError as error:
         raise problem_of_os_error(error, folder.root) from error
     return folder
+
+
+def root_make(root: Path) -> None:
+    """Make the data folder: others may pass through (PostgreSQL may run as another account) and see nothing in it."""
+    if not root.is_dir():
+        root.mkdir(mode=0o711, parents=True)
 
 
 def stamp_check(folder: DataFolder) -> None:
@@ -118,8 +125,8 @@ def stamp_check(folder: DataFolder) -> None:
 def run_folder_make(folder: DataFolder) -> None:
     """Make the run folder private to this user; one that another user made is never used."""
     folder.run.mkdir(mode=0o700, exist_ok=True)
-    about = folder.run.lstat()
-    if folder.run.is_symlink() or about.st_uid not in (os.getuid(), 0):
+    owners = {os.getuid(), *(server_account_ids() if os.getuid() == 0 else ())}
+    if folder.run.is_symlink() or folder.run.lstat().st_uid not in owners:
         raise FolderUnusable(f"{folder.run} belongs to another user. Remove it, or set XDG_RUNTIME_DIR.")
     folder.run.chmod(0o700)
 
@@ -133,7 +140,7 @@ def folder_claim(root: Path, *, address: str) -> Iterator[None]:
     Raises: FolderInUse, FolderUnusable, DiskFull.
     """
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        root_make(root)
         file = os.open(root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise problem_of_os_error(error, root) from error

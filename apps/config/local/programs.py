@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from apps.config.local.userns import SAME, child_command
 
 POLL_S = 0.02
 """How often a short wait looks again."""
+
+KILL_LIMIT_S = 5.0
+"""A killed process can linger in an unfinished disk operation; nobody waits for it longer than this."""
 
 
 def always_ready() -> bool:
@@ -38,6 +42,8 @@ class Program:
     ready: Callable[[], bool] = always_ready
     before_start: Callable[[], None] = nothing_to_do
     keep_fds: tuple[int, ...] = ()
+    tier: int = 0
+    """Programs of a higher tier need those of a lower one, and are stopped before them."""
 
 
 def program_start(program: Program) -> subprocess.Popen[bytes]:
@@ -74,12 +80,16 @@ def program_stop(child: subprocess.Popen[bytes], program: Program) -> None:
 
 
 def session_kill(session_id: int) -> None:
-    """Kill what is left of a child's session. Programs that made a session of their own are not in it."""
-    for pid in session_members(session_id):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+    """Kill what is left of a child's session, until nothing is. Programs that made a session of their own are not in it.
+
+    Do it as soon as the session's leader has ended: a session's number is free for others once its last member is gone.
+    """
+    deadline_s = time.monotonic() + KILL_LIMIT_S
+    while (pids := session_members(session_id)) and time.monotonic() < deadline_s:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(POLL_S)
 
 
 def session_members(session_id: int) -> list[int]:
@@ -88,7 +98,7 @@ def session_members(session_id: int) -> list[int]:
 
 
 def process_table() -> list[tuple[int, int, str]]:
-    """Return (pid, session, state letter) of every process this user can see, by pid."""
+    """Return (pid, session, state letter) of every process that can be seen, by pid."""
     rows = []
     for entry in os.listdir("/proc"):
         if not entry.isdigit():

@@ -1,6 +1,7 @@
 """Which PostgreSQL and which Redis-compatible server Paceline uses, and how the private ones are started.
 
 The order of choice: the addresses in DATABASE_URL and REDIS_URL, else the pinned wheels, else the system's packages.
+Addresses that a supervisor left for this very folder count as none.
 """
 
 import os
@@ -70,14 +71,14 @@ def servers_choose(
 
     Raises: LocalProblem of the kind that fits.
     """
-    database_url, redis_url = environment.get("DATABASE_URL", ""), environment.get("REDIS_URL", "")
+    own_database_url, own_redis_url = postgres.database_url(folder.run), valkey.valkey_url(folder)
+    database_url = environment.get("DATABASE_URL") or own_database_url
+    redis_url = environment.get("REDIS_URL") or own_redis_url
     programs: list[Program] = []
-    if not database_url:
+    if database_url == own_database_url:
         programs.append(private_postgres(folder, settings=settings, pause=pause))
-        database_url = postgres.database_url(folder.run)
-    if not redis_url:
+    if redis_url == own_redis_url:
         programs.append(valkey.valkey_server(folder, binaries.valkey_program()))
-        redis_url = valkey.valkey_url(folder)
     return Servers(database_url, redis_url, tuple(programs))
 
 

@@ -27,8 +27,8 @@ def child_command(command: list[str], *, signal_number: int, identity: str = SAM
 
 
 def identity_works(identity: str, reachable: tuple[Path, ...]) -> bool:
-    """Return whether a child can become `identity` and then search and read every folder of `reachable`."""
-    probe = "import os, sys; sys.exit(0 if all(os.access(p, os.R_OK | os.X_OK) for p in sys.argv[1:]) else 1)"
+    """Return whether a child can become `identity` and then enter every folder of `reachable`."""
+    probe = "import os, sys; sys.exit(0 if all(os.access(p, os.X_OK) for p in sys.argv[1:]) else 1)"
     command = [sys.executable, "-I", "-S", "-c", probe, *map(str, reachable)]
     wrapped = child_command(command, signal_number=9, identity=identity)
     try:
@@ -45,6 +45,11 @@ def account_identity(name: str) -> str | None:
     except KeyError:
         return None
     return f"{entry.pw_uid}:{entry.pw_gid}"
+
+
+def server_account_ids() -> set[int]:
+    """Return the user ids PostgreSQL may have been given by an earlier start as root."""
+    return {int(identity.partition(":")[0]) for name in ACCOUNTS if (identity := account_identity(name))}
 
 
 def server_identity(
