@@ -1,0 +1,95 @@
+"""The exits of an attempt's ranks, and which of them was the origin of the others."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apps.engine.detection import Fact
+from apps.engine.detectors._presence import failed, signal_of
+
+SAME_MOMENT_S = 1.0
+"""Reports of different nodes received within a second do not say who was first: transport alone takes as long."""
+REVISE_S = 6.0
+"""Until a report interval and a second have passed since the first exit, a better origin may still arrive."""
+HARD = frozenset({4, 7, 8, 9, 11})
+"""SIGILL, SIGBUS, SIGFPE, SIGKILL, SIGSEGV: nobody sends them in the first second of a wave, so they are its origin."""
+SIGTERM = 15
+MOST_KEPT = 256
+"""Exits of the first moment that are kept in full; a wave of thousands needs no more to say "one of"."""
+
+
+class Exits:
+    """What is remembered of exits: those of the first moment in full, of the others only who and whether asked for."""
+
+    def __init__(self, world_size: int, values: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        self.moment: dict[str, dict[str, Any]] = dict(values.get("moment", {}))
+        self.all_asked: bool = values.get("all_asked", True)
+        self.gone: NDArray[np.bool_] = arrays["gone"].copy() if "gone" in arrays else np.zeros(world_size, np.bool_)
+
+    def take(self, facts: Sequence[Fact]) -> None:
+        """Count failed exits; each rank once, whatever repeats."""
+        for fact in facts:
+            rank = fact.rank if failed(fact) else None
+            if rank is None or not 0 <= rank < len(self.gone) or self.gone[rank]:
+                continue
+            self.gone[rank] = True
+            signal = signal_of(fact)
+            self.all_asked = self.all_asked and signal == SIGTERM
+            self.moment[str(rank)] = {
+                "code": fact.code,
+                "signal": signal,
+                "heard_at": fact.heard_at,
+                "happened_at": fact.happened_at,
+                "sender": fact.sender,
+            }
+        if self.moment:
+            last = self.first_at() + SAME_MOMENT_S
+            inside = sorted(
+                (one["heard_at"], int(rank)) for rank, one in self.moment.items() if one["heard_at"] <= last
+            )
+            self.moment = {str(rank): self.moment[str(rank)] for _, rank in inside[:MOST_KEPT]}
+
+    def first_at(self) -> float:
+        """Return when the first exit was heard of, seconds on the receiver's clock; infinite without one."""
+        return min((float(one["heard_at"]) for one in self.moment.values()), default=float("inf"))
+
+    def from_outside(self) -> bool:
+        """Return whether every exit is a SIGTERM of several ranks: then somebody outside stopped the job."""
+        return self.all_asked and len(self.moment) > 1
+
+    def values(self) -> dict[str, Any]:
+        """Return what is not an array, as JSON can hold it."""
+        return {"moment": self.moment, "all_asked": self.all_asked}
+
+
+def origins_of(moment: Mapping[str, Mapping[str, Any]]) -> list[int]:
+    """Return the ranks whose exit may be the origin, ascending; several mean "one of".
+
+    moment: the exits heard within a second of the first: rank → code, signal, heard_at (receiver's clock, s),
+        happened_at (sender's clock, s, or None), sender.
+
+    A hard signal is the origin; a SIGTERM only if nobody has anything else. Clocks of different senders are never
+    compared: of each sender its earliest exit counts.
+    Source: cases 29 and 34 of public reports (signals that the launcher sends are consequences).
+
+    >>> one = dict(code=1, signal=None, heard_at=10.0, happened_at=5.0, sender="a")
+    >>> origins_of({"3": one, "4": {**one, "happened_at": 5.2}})
+    [3]
+    >>> origins_of({"3": one, "4": {**one, "happened_at": 5.2, "code": -9, "signal": 9}})
+    [4]
+    """
+    hard = {rank: one for rank, one in moment.items() if one["signal"] in HARD}
+    own = {rank: one for rank, one in moment.items() if one["signal"] != SIGTERM}
+    chosen = hard or own or moment
+    earliest: dict[str, float] = {}
+    for one in chosen.values():
+        if one["happened_at"] is not None:
+            at = float(one["happened_at"])
+            earliest[one["sender"]] = min(at, earliest.get(one["sender"], at))
+    return sorted(
+        int(rank)
+        for rank, one in chosen.items()
+        if one["happened_at"] is None or float(one["happened_at"]) <= earliest[one["sender"]]
+    )
