@@ -1,0 +1,325 @@
+"""The node's sender: a thread in one of its ranks, elected; gathers what the ranks measured and has it delivered."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import selectors
+import socket
+import threading
+from collections import deque
+from dataclasses import asdict
+from time import monotonic
+from typing import Any, Callable
+
+from paceline.courier import Courier
+from paceline.drops import Drops
+from paceline.gathering import Gathering, Opening
+from paceline.members import Identity, Member, Roster, Watch
+from paceline.settings import Settings, spool_folder
+from paceline.spool import Spool
+from paceline.transport import Server
+from paceline.wire import (
+    ACK,
+    BATCH,
+    BEAT,
+    HELLO,
+    LEAVE,
+    PING,
+    ROSTER,
+    WELCOME,
+    Batch,
+    Link,
+    LinkClosed,
+    Waker,
+    ack_encode,
+    batch_decode,
+    json_decode,
+    json_encode,
+    peer_pid,
+)
+
+PING_EVERY_S = 0.5
+URGENT_AFTER_S = 0.02
+"""An exit waits this long for others of the same moment; a launcher that kills the rest leaves little time."""
+AWAY_INTERVAL_S = 20.0
+"""Reports closed while the server is away hold more each, so that the spool lasts."""
+MAX_GATHERED_BYTES = 256 * 1024
+"""A report is closed before it grows past this; with base64 and gzip it stays far below the client's 10 MiB."""
+
+
+class Hub:
+    """A sender, as long as it is the one of its node."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        identity: Identity,
+        generation: int,
+        listener: socket.socket | None,
+        predecessor: Roster | None,
+        superseded: Callable[[], bool],
+        find_key: Callable[[], str | None],
+    ) -> None:
+        self.boot = secrets.token_hex(16)
+        self.generation = generation
+        self.drops = Drops()
+        self._settings = settings
+        self._identity = identity
+        self._listener = listener
+        self._predecessor = predecessor
+        self._superseded = superseded
+        self._find_key = find_key
+        self._spool = Spool(spool_folder(settings.spool_dir, settings.url), max_bytes=settings.spool_max_bytes)
+        self.courier = Courier(Server(settings.url, settings.token), self._spool, boot=self.boot, drops=self.drops)
+        self.courier.on_kept = self._kept
+        known = predecessor.key if predecessor else None
+        key = known or (None if settings.torchrun else settings.base_key)
+        self._opening = Opening(settings.run, settings.world_size, key)
+        self._gathering = Gathering(settings.node, self.boot)
+        self._watch = Watch(settings.node)
+        self._members: dict[str, Member] = {}
+        self._links: set[Link] = set()
+        self._acks: deque[dict[str, int]] = deque()
+        self._flush_at = monotonic() + settings.interval_s / 2
+        self._ping_at = 0.0
+        self._place = True
+        self._end: str | None = None
+        self._stop_within_s: float | None = None
+        self._selector = selectors.DefaultSelector()
+        self._waker = Waker()
+        self._thread = threading.Thread(target=self._run, name="paceline-sender", daemon=True)
+
+    # -- from other threads ----------------------------------------------------------------------------------------
+    def start(self) -> None:
+        self._selector.register(self._waker.reads, selectors.EVENT_READ)
+        if self._listener is not None:
+            self._listener.setblocking(False)
+            self._selector.register(self._listener, selectors.EVENT_READ)
+        self._take_over()
+        self.courier.start()
+        self._thread.start()
+
+    def attach(self, sock: socket.socket) -> None:
+        """Take a connection that doesn't come through the listener; before `start` only."""
+        self._accept(sock)
+
+    def stop(self, timeout_s: float) -> None:
+        """Close the last report, deliver what can be delivered within `timeout_s`, tell the ranks, go."""
+        self._stop_within_s = timeout_s
+        self._waker.wake()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s + 1.0)
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def sockets(self) -> list[socket.socket]:
+        """What a forked child must close."""
+        held = [link.sock for link in list(self._links)] + self._waker.sockets()
+        return held + ([self._listener] if self._listener is not None else [])
+
+    def _kept(self, acks: dict[str, int]) -> None:
+        self._acks.append(acks)
+        self._waker.wake()
+
+    def _take_over(self) -> None:
+        """Follow the sender before this one: its reports are ours to deliver, its ranks ours to look after."""
+        before = self._predecessor
+        if before is None:
+            return
+        for name in self._spool.names(before.boot):
+            entry = self._spool.read(name)
+            self._gathering.follow(entry.acks if entry else {})
+        self.courier.adopt(before.boot)
+        if not before.leaving:
+            for identity in (before.sender, *before.ranks):
+                if identity.process != self._identity.process:
+                    self._watch.went(identity)
+
+    # -- the thread ------------------------------------------------------------------------------------------------
+    def _run(self) -> None:
+        try:
+            while self._stop_within_s is None and not self._superseded():
+                self._turn()
+            self._leave()
+        finally:
+            for held in self.sockets():
+                held.close()
+            self._selector.close()
+
+    def _turn(self) -> None:
+        self._hear_all(self._wait_s())
+        self._watch.look()
+        self._acknowledge()
+        now = monotonic()
+        if now >= self._ping_at:
+            self._ping_at = now + PING_EVERY_S
+            self._watch.silences(list(self._members.values()))
+            self._tell_all(PING, b"")
+        if self._watch.urgent:
+            self._watch.urgent = False
+            self._flush_at = min(self._flush_at, now + URGENT_AFTER_S)
+        if self._opening.key is None:
+            self._ask_key()
+        elif now >= self._flush_at or self._gathering.size > MAX_GATHERED_BYTES:
+            self._close_report()
+
+    def _wait_s(self) -> float:
+        if self._watch.missing:
+            return URGENT_AFTER_S
+        until = self._ping_at if self._opening.key is None else min(self._ping_at, self._flush_at)
+        return max(until - monotonic(), 0.0)
+
+    def _close_report(self) -> None:
+        interval_s = self._settings.interval_s
+        self._flush_at = monotonic() + (max(AWAY_INTERVAL_S, interval_s) if self.courier.away else interval_s)
+        lost = self.drops.news()
+        if lost:
+            self._watch.note(None, lost)
+        members = list(self._members.values())
+        for entry in self._gathering.close(
+            self._opening, members, events=self._watch.take(), place=self._place and bool(members)
+        ):
+            self.courier.post(entry)
+        self._place = self._place and not members
+        if self._end is not None:
+            self.courier.post(self._gathering.end(self._opening, self._end))
+            self._end = None
+
+    def _ask_key(self) -> None:
+        found = self._find_key()
+        if found:
+            self._opening.key = found
+            self._tell_roster()
+
+    def _acknowledge(self) -> None:
+        while self._acks:
+            acks = self._acks.popleft()
+            self._gathering.kept(acks)
+            for process, number in acks.items():
+                member = self._members.get(process)
+                if member is not None:
+                    self._tell(member.link, ACK, ack_encode(number))
+
+    def _leave(self) -> None:
+        """Stop being the sender; what was gathered is told if we go by ourselves, else left to whoever took over."""
+        within_s = self._stop_within_s
+        if within_s is None:
+            self.courier.stop(0.0)
+            return
+        own = self._identity.process
+        if all(member.left for process, member in self._members.items() if process != own):
+            self._watch.gone_alone(own)
+        leaving = own not in self._watch.missing  # else whoever follows looks how this process ends
+        if self._opening.key is not None:
+            self._close_report()
+        self.courier.stop(within_s)
+        self._acknowledge()
+        self._tell_all(ROSTER, self._roster(leaving=leaving))
+
+    # -- connections -----------------------------------------------------------------------------------------------
+    def _hear_all(self, timeout_s: float) -> None:
+        for key, _ in self._selector.select(timeout_s):
+            if key.fileobj is self._listener:
+                self._accept_all()
+            elif key.fileobj is self._waker.reads:
+                self._waker.drain()
+            else:
+                self._hear(key.data)
+
+    def _accept_all(self) -> None:
+        assert self._listener is not None
+        with contextlib.suppress(OSError):
+            while True:
+                self._accept(self._listener.accept()[0])
+
+    def _accept(self, sock: socket.socket) -> None:
+        link = Link(sock)
+        self._links.add(link)
+        self._selector.register(sock, selectors.EVENT_READ, link)
+
+    def _hear(self, link: Link) -> None:
+        try:
+            for kind, payload in link.receive():
+                self._frame(link, kind, payload)
+        except LinkClosed:
+            self._lose(link)
+
+    def _frame(self, link: Link, kind: int, payload: bytes) -> None:
+        if kind == HELLO:
+            self._hello(link, json_decode(payload))
+            return
+        member = self._member_of(link)
+        if member is None:
+            raise LinkClosed("no hello")
+        member.heard_at = monotonic()
+        if kind == BATCH:
+            self._batch(member, batch_decode(payload))
+        elif kind == BEAT:
+            member.beat, member.beat_at = json_decode(payload), member.heard_at
+        elif kind == LEAVE:
+            self._goodbye(member, json_decode(payload))
+
+    def _hello(self, link: Link, words: dict[str, Any]) -> None:
+        try:
+            identity = Identity(**{**words["identity"], "pid": peer_pid(link.sock)})
+        except (KeyError, TypeError) as error:
+            raise LinkClosed("not a hello") from error
+        for member in [held for held in self._members.values() if held.identity.rank == identity.rank]:
+            self._lose(member.link)
+        self._members[identity.process] = Member(identity, link, heard_at=monotonic())
+        self._opening.hello(identity.rank, words)
+        self._watch.came(identity)
+        self._place = True
+        self._tell(link, WELCOME, self._roster())
+        self._tell_roster()
+
+    def _batch(self, member: Member, batch: Batch) -> None:
+        if self._gathering.add(member.identity, batch):
+            self._tell(member.link, ACK, ack_encode(batch.number))
+        elif any(event.get("kind") == "exit" for event in batch.events):
+            self._watch.urgent = True
+
+    def _goodbye(self, member: Member, words: dict[str, Any]) -> None:
+        if words.get("moving"):
+            self._gathering.forget(member.identity.process)
+        self._watch.left(member.identity, words)
+        self._watch.urgent = True
+        self._end = self._end or words.get("end")
+        member.left, member.beat = True, None
+
+    def _lose(self, link: Link) -> None:
+        member = self._member_of(link)
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(link.sock)
+        link.close()
+        self._links.discard(link)
+        if member is not None:
+            del self._members[member.identity.process]
+            if not member.left:
+                self._watch.went(member.identity)
+            self._tell_roster()
+
+    def _member_of(self, link: Link) -> Member | None:
+        return next((member for member in self._members.values() if member.link is link), None)
+
+    def _tell(self, link: Link, kind: int, payload: bytes) -> None:
+        try:
+            link.send(kind, payload)
+        except LinkClosed:
+            self._lose(link)
+
+    def _tell_all(self, kind: int, payload: bytes) -> None:
+        for member in list(self._members.values()):
+            self._tell(member.link, kind, payload)
+
+    def _tell_roster(self) -> None:
+        self._tell_all(ROSTER, self._roster())
+
+    def _roster(self, *, leaving: bool = False) -> bytes:
+        ranks = [member.identity for member in self._members.values() if not member.left]
+        roster = Roster(self.generation, self.boot, self._opening.key, self._identity, ranks, leaving)
+        return json_encode(asdict(roster))

@@ -1,0 +1,329 @@
+"""The reporter: a thread in every rank; hands what was measured to the node's sender, and becomes it when there is none.
+
+What it handed over it keeps until the sender has it on disk, so that a sender may die at any moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import selectors
+import socket
+import threading
+from collections import deque
+from dataclasses import asdict, dataclass, field, replace
+from time import monotonic, time
+from typing import TYPE_CHECKING, Any, Callable
+
+from paceline.batches import batch_of
+from paceline.election import MeetingPlace
+from paceline.members import Identity, Roster
+from paceline.packing import utc_text
+from paceline.recorder import Recorder
+from paceline.settings import Settings
+from paceline.stacks import StackWatch
+from paceline.wire import (
+    ACK,
+    BATCH,
+    BEAT,
+    HELLO,
+    LEAVE,
+    ROSTER,
+    WELCOME,
+    Batch,
+    Link,
+    LinkClosed,
+    Waker,
+    ack_decode,
+    batch_encode,
+    json_decode,
+    json_encode,
+    peer_pid,
+)
+
+if TYPE_CHECKING:
+    from paceline.hub import Hub
+
+SILENT_S = 2.0
+"""A sender that says nothing for this long is taken over, whether it is stopped or its interpreter is held."""
+TICK_S = 0.5
+MAX_UNACKED_BYTES = 512 * 1024
+"""What a rank hands over before it waits for the sender to have it on disk; more stays in the recorder's queue."""
+MAX_BATCH_ROWS = 1_000
+RETRY_S = 0.05
+TRIES_BEFORE_SOLO = 5
+
+
+@dataclass
+class Hello:
+    """What a rank says about itself and about the run."""
+
+    resumed_from_step: int | None = None
+    run_fields: dict[str, Any] = field(default_factory=dict)
+    coords: dict[str, int] = field(default_factory=dict)
+    key: str | None = None
+
+
+class Reporter:
+    """The reporting side of one rank."""
+
+    def __init__(
+        self, settings: Settings, recorder: Recorder, hello: Hello, *, find_key: Callable[[], str | None]
+    ) -> None:
+        self._settings = settings
+        self._recorder = recorder
+        self._hello = hello
+        self._find_key = find_key
+        self._identity = Identity(
+            rank=settings.rank,
+            process=secrets.token_hex(8),
+            pid=None,
+            local_rank=settings.local_rank,
+            gpu=settings.gpu,
+            coords=hello.coords,
+        )
+        self._place = MeetingPlace(
+            settings.local_dir, url=settings.url, run=settings.run, node=settings.node, launch=settings.launch
+        )
+        self._stacks = StackWatch(recorder, limit_s=settings.stack_after_s)
+        self._tick_s = min(TICK_S, settings.interval_s / 2)
+        self._tick_at = 0.0
+        self._link: Link | None = None
+        self._generation = 0
+        self._silent_generation = 0
+        self._failed_claims = 0
+        self._heard_at = 0.0
+        self._hub: Hub | None = None
+        self._roster: Roster | None = None
+        self._unacked: deque[Batch] = deque()
+        self._number = 0
+        self._losses: tuple[int, int, int] = (0, 0, 0)
+        self._goodbye: dict[str, Any] | None = None
+        self._goodbye_said = False
+        self._deadline = 0.0
+        self._waker = Waker()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="paceline-reporter", daemon=True)
+
+    # -- from the training thread ----------------------------------------------------------------------------------
+    def start(self) -> None:
+        self._thread.start()
+
+    def hurry(self) -> None:
+        """Hand over what there is now rather than at the next tick."""
+        self._tick_at = 0.0
+        self._waker.wake()
+
+    def finish(self, words: dict[str, Any], timeout_s: float) -> None:
+        """Hand over the rest, say goodbye with `words`; at most `timeout_s` until it is on disk or delivered."""
+        self._deadline = monotonic() + timeout_s
+        self._goodbye = words
+        self.hurry()
+        self._over.wait(timeout_s + 0.5)
+        hub = self._hub
+        if hub is not None:
+            hub.stop(max(self._deadline - monotonic(), 0.2))
+            self._place.release(hub.generation)
+        self._place.close()
+
+    def sockets(self) -> list[socket.socket]:
+        """What a forked child must close."""
+        own = [self._link.sock] if self._link is not None else []
+        return own + self._waker.sockets() + (self._hub.sockets() if self._hub is not None else [])
+
+    @property
+    def hub(self) -> Hub | None:
+        """The sender, where it is in this process."""
+        return self._hub
+
+    # -- the thread ------------------------------------------------------------------------------------------------
+    def _run(self) -> None:
+        try:
+            while not self._over.is_set():
+                self._turn()
+        finally:
+            self._over.set()
+
+    def _turn(self) -> None:
+        if self._goodbye is not None and monotonic() > self._deadline:
+            self._over.set()
+            return
+        if self._link is None:
+            self._meet()
+        link = self._link
+        if link is None:
+            self._sleep(None, RETRY_S)
+            return
+        try:
+            self._speak(link)
+            self._sleep(link, max(self._tick_at - monotonic(), 0.0))
+            self._listen(link)
+        except LinkClosed:
+            self._part(link)
+            return
+        if monotonic() - self._heard_at > SILENT_S:
+            self._abandon(link)
+
+    def _sleep(self, link: Link | None, timeout_s: float) -> None:
+        """Wait until the sender says something, somebody is in a hurry, or `timeout_s` has passed."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._waker.reads, selectors.EVENT_READ)
+            if link is not None:
+                wants = selectors.EVENT_WRITE if link.unsent else 0
+                selector.register(link.sock, selectors.EVENT_READ | wants)
+            selector.select(timeout_s)
+        self._waker.drain()
+
+    def _speak(self, link: Link) -> None:
+        link.flush()
+        if monotonic() < self._tick_at:
+            return
+        self._tick_at = monotonic() + self._tick_s
+        self._hand_over(link)
+        beat = self._recorder.beat()
+        link.send(BEAT, json_encode({"step": beat.step, "phase": beat.phase, "age": round(beat.phase_age_s, 3)}))
+        if self._goodbye is not None and not self._goodbye_said and not self._recorder.rows:
+            link.send(LEAVE, json_encode(self._goodbye))
+            self._goodbye_said = True
+        self._settle_goodbye()
+
+    def _listen(self, link: Link) -> None:
+        for kind, payload in link.receive():
+            self._heard_at = monotonic()
+            if kind == ACK:
+                number = ack_decode(payload)
+                while self._unacked and self._unacked[0].number <= number:
+                    self._unacked.popleft()
+                if self._recorder.rows:
+                    self._tick_at = 0.0
+            elif kind in (WELCOME, ROSTER):
+                self._roster = self._as_seen(link, Roster.read(json_decode(payload)))
+        self._settle_goodbye()
+
+    def _settle_goodbye(self) -> None:
+        if self._goodbye_said and not self._unacked:
+            self._over.set()
+
+    def _as_seen(self, link: Link, roster: Roster) -> Roster:
+        """Return the roster with process numbers of this process's own view; where they can't be seen, none."""
+        pid = peer_pid(link.sock)
+        ranks = roster.ranks if pid else [replace(rank, pid=None) for rank in roster.ranks]
+        return replace(roster, sender=replace(roster.sender, pid=pid), ranks=ranks)
+
+    # -- what there is to hand over --------------------------------------------------------------------------------
+    def _hand_over(self, link: Link) -> None:
+        stacks = self._stacks.check()
+        if stacks:
+            self._recorder.fact("events", {"kind": "stack", "happened_at": utc_text(time()), "text": stacks})
+        self._tell_losses()
+        while sum(batch.size for batch in self._unacked) < MAX_UNACKED_BYTES:
+            rows = self._recorder.take_rows(MAX_BATCH_ROWS)
+            facts = self._recorder.take_facts(MAX_BATCH_ROWS)
+            if not rows and not facts:
+                return
+            self._number += 1
+            batch = batch_of(
+                self._number,
+                rows,
+                self._recorder.names,
+                checkpoints=[fields for kind, fields in facts if kind == "checkpoints"],
+                events=[fields for kind, fields in facts if kind == "events"],
+            )
+            self._unacked.append(batch)
+            link.send(BATCH, batch_encode(batch))
+
+    def _tell_losses(self) -> None:
+        recorder = self._recorder
+        losses = (recorder.lost_rows, recorder.lost_facts, recorder.lost_values)
+        if losses == self._losses:
+            return
+        self._losses = losses
+        text = (
+            f"rank {self._settings.rank} lost data since it started: {losses[0]} steps that nobody took in time, "
+            f"{losses[1]} events too many, {losses[2]} values that are no numbers or have no step"
+        )
+        recorder.fact("events", {"kind": "note", "happened_at": utc_text(time()), "text": text})
+
+    # -- finding the sender, being it, leaving it ------------------------------------------------------------------
+    def _meet(self) -> None:
+        if not self._place.open():
+            self._go_solo()
+            return
+        newest = max(self._place.newest(), self._silent_generation)
+        if newest > self._silent_generation:
+            sock = self._place.connect(newest)
+            if sock is not None:
+                self._greet(sock, newest)
+                return
+        listener = self._place.claim(newest + 1)
+        if listener is not None:
+            self._become(newest + 1, listener)
+        elif self._place.newest() <= newest:
+            self._failed_claims += 1  # nobody else got it either: sockets can't be had in this folder
+            if self._failed_claims >= TRIES_BEFORE_SOLO:
+                self._go_solo()
+
+    def _become(self, generation: int, listener: socket.socket) -> None:
+        """Be the node's sender, and connect to oneself like every other rank."""
+        self._failed_claims = 0
+        self._start_hub(generation, listener=listener, superseded=lambda: self._place.newest() > generation)
+        sock = self._place.connect(generation)
+        if sock is not None:
+            self._greet(sock, generation)
+
+    def _go_solo(self) -> None:
+        """Send for this rank alone: where ranks can't meet, each is its own sender."""
+        mine, theirs = socket.socketpair()
+        self._start_hub(0, listener=None, superseded=lambda: False, attached=theirs)
+        self._greet(mine, 0)
+
+    def _start_hub(
+        self,
+        generation: int,
+        *,
+        listener: socket.socket | None,
+        superseded: Callable[[], bool],
+        attached: socket.socket | None = None,
+    ) -> None:
+        from paceline.hub import Hub  # the HTTP modules are loaded in the one process that needs them
+
+        hub = Hub(
+            self._settings,
+            identity=replace(self._identity, pid=os.getpid()),
+            generation=generation,
+            listener=listener,
+            predecessor=self._roster,
+            superseded=superseded,
+            find_key=self._find_key,
+        )
+        if attached is not None:
+            hub.attach(attached)
+        hub.start()
+        self._hub = hub
+
+    def _greet(self, sock: socket.socket, generation: int) -> None:
+        self._link = link = Link(sock)
+        self._generation = generation
+        self._heard_at = monotonic()
+        self._tick_at = 0.0
+        self._goodbye_said = False
+        words = {**asdict(self._hello), "identity": asdict(self._identity)}
+        with contextlib.suppress(LinkClosed):  # noticed at the next word
+            link.send(HELLO, json_encode(words))
+            for batch in self._unacked:
+                link.send(BATCH, batch_encode(batch))
+
+    def _part(self, link: Link) -> None:
+        """The sender is gone: look for another at once."""
+        link.close()
+        self._link = None
+        if self._hub is not None and not self._hub.alive:
+            self._hub = None
+
+    def _abandon(self, link: Link) -> None:
+        """The sender is there but says nothing: leave it, and never go back to it."""
+        self._silent_generation = max(self._generation, self._silent_generation)
+        with contextlib.suppress(LinkClosed):
+            link.send(LEAVE, json_encode({"moving": True}))
+        self._part(link)

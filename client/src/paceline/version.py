@@ -1,0 +1,3 @@
+"""The client's version, said in one place."""
+
+VERSION = "0.1.0"
