@@ -1,5 +1,9 @@
 """REST addresses of this room."""
 
-from django.urls import URLPattern
+from django.urls import URLPattern, path
 
-api_urlpatterns: list[URLPattern] = []
+from apps.rehearsal.api import Faults
+
+api_urlpatterns: list[URLPattern] = [
+    path("practice/faults", Faults.as_view(), name="practice-faults"),
+]

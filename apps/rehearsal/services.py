@@ -1,0 +1,208 @@
+"""Making the practice run, starting and stopping it like any user's, and setting faults in it."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from fcntl import LOCK_EX, flock
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+from apps.common.clock import rfc3339
+from apps.common.errors import Conflict, NotFound, Unprocessable
+from apps.fleet.services import cluster_ensure, nodes_ensure
+from apps.journal.choices import Source, StreamKey
+from apps.journal.services import recording
+from apps.rehearsal.selectors import PRACTICE, FaultRow, fault_row, practice_folder, practice_run
+from apps.rehearsal.trainer.faults import (
+    KINDS,
+    Fault,
+    FaultRefused,
+    Placement,
+    fault_make,
+    faults_read,
+    faults_write,
+    placement_read,
+)
+from apps.rehearsal.trainer.gauges import MODEL
+from apps.runs.choices import Mode
+from apps.runs.selectors import RunRow, run_by_id
+from apps.runs.services import run_put
+
+STEPS = 50_000
+"""Seven hours at the usual pace: longer than anybody practises, and a run that can end."""
+STEP_S = 0.5
+CHECKPOINT_EVERY = 20
+NODES = 4
+RANKS_PER_NODE = 4
+BY = "practice"
+LIMITS = {"hang_floor_s": 4, "no_telemetry_s": 4}
+"""A practice run shows each fault within seconds; real runs wait longer before they call a silence one."""
+
+
+class NotPractising(Conflict):
+    """A fault needs a practice run that runs."""
+
+    code = "not_practising"
+
+
+class FaultImpossible(Unprocessable):
+    """This fault cannot be set; the message says why."""
+
+    code = "fault_impossible"
+
+
+def practice_size(cores: int) -> tuple[int, int]:
+    """Return (nodes, ranks per node) for a machine: sixteen ranks on four nodes, half of that on a single core."""
+    return NODES, RANKS_PER_NODE if cores >= 2 else RANKS_PER_NODE // 2
+
+
+def practice_ensure(*, now: datetime, nodes: int | None = None, ranks: int | None = None) -> RunRow:
+    """Return the practice run, made at first need with its cluster and nodes.
+
+    What people set on it since (mode, limits) stays; how it is started follows this installation.
+
+    Raises:
+        Unprocessable: ranks that can't be spread evenly over the nodes.
+    """
+    n_nodes, per_node = practice_size(os.cpu_count() or 1)
+    if nodes is not None or ranks is not None:
+        n_nodes = nodes or n_nodes
+        per_node, rest = divmod(ranks or n_nodes * per_node, n_nodes)
+        if rest or not per_node or not 1 <= n_nodes <= 32 or per_node > 16:
+            raise Unprocessable("ranks: must spread evenly over 1 to 32 nodes, at most 16 on each.")
+    names = [f"{PRACTICE}-{number:02d}" for number in range(1, n_nodes + 1)]
+    cluster_id = cluster_ensure(name=PRACTICE, now=now)
+    nodes_ensure(cluster_id=cluster_id, names=names, now=now)
+    folder = Path(settings.DATA_DIR) / PRACTICE
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    fields: dict[str, Any] = {
+        "name": "Practice run",
+        "launcher": _launcher(folder, names, per_node),
+        "gpu_model": MODEL,
+        "gpus_per_node": per_node,
+        "dtype": "fp32",
+        "steps_planned": STEPS,
+        "checkpoint": {"interval_steps": CHECKPOINT_EVERY, "directory": str(folder / "checkpoints")},
+        "framework": {"name": "numpy"},
+    }
+    if not _exists():
+        fields |= {"limits": LIMITS, "mode": Mode.PROPOSE.value}
+    run_id, _ = run_put(
+        slug=PRACTICE, cluster_id=cluster_id, fields=fields, by=BY, source=Source.SYSTEM, now=now, practice=True
+    )
+    return run_by_id(run_id)
+
+
+def _exists() -> bool:
+    try:
+        practice_run()
+    except NotFound:
+        return False
+    return True
+
+
+def _launcher(folder: Path, names: list[str], per_node: int) -> dict[str, Any]:
+    """Return the launch recipe: a command, as any user would give one."""
+    command = [sys.executable, "-m", "apps.rehearsal.trainer", "--directory", str(folder)]
+    command += ["--ranks-per-node", str(per_node), "--steps", str(STEPS), "--step-s", str(STEP_S)]
+    command += ["--checkpoint-every", str(CHECKPOINT_EVERY)]
+    return {
+        "kind": "LOCAL",
+        "command": command,
+        "directory": str(folder),
+        "environment": {
+            "PYTHONPATH": os.pathsep.join((str(settings.BASE_DIR), str(settings.BASE_DIR / "client" / "src"))),
+            "PACELINE_INTERVAL_S": "1",
+            "PACELINE_CLUSTER": PRACTICE,
+        },
+        "nodes": names,
+        "stop_grace_s": 5,
+    }
+
+
+def fault_set(
+    *, kind: str, rank: int | None, node: str | None, value: float | None, by: str, source: str, now: datetime
+) -> FaultRow:
+    """Set a fault in the practice run; one of the same kind in the same place is replaced. Return it.
+
+    Raises:
+        NotPractising: nothing runs that could have a fault.
+        FaultImpossible: no such kind, target or value.
+    """
+    run = practice_run()
+    folder = practice_folder(run)
+    with _faults_locked(folder):
+        placement = _placement(folder)
+        try:
+            fault = fault_make(placement, kind=kind, rank=rank, node=node, value=value, set_at=rfc3339(now) or "")
+        except FaultRefused as error:
+            raise FaultImpossible(f"{str(error)[:1].upper()}{str(error)[1:]}.", kind=kind[:80]) from error
+        row = fault_row(fault, placement)
+        with recording(now=now) as log:
+            log.add(
+                StreamKey.run(run.id),
+                kind="practice.fault",
+                text=f"Practice fault: {_words(row)}",
+                source=source,
+                actor_name=by,
+                subject={"kind": "RANK" if row.rank is not None else "NODE", "rank": row.rank, "node": row.node},
+                payload={"fault": row.id, "fault_kind": kind, "value": row.value},
+            )
+            others = tuple(old for old in faults_read(folder) if _place(old) != _place(fault))
+            faults_write(folder, (*others, fault))
+    return row
+
+
+def faults_clear(*, fault_id: str | None, by: str, source: str, now: datetime) -> int:
+    """Take one fault away, or all; return how many went. A hang goes on, a slow rank is itself again."""
+    run = practice_run()
+    folder = practice_folder(run)
+    with _faults_locked(folder):
+        placement = placement_read(folder)
+        standing = faults_read(folder)
+        gone = tuple(fault for fault in standing if fault_id in (None, fault.id))
+        if not gone:
+            return 0
+        with recording(now=now) as log:
+            words = "; ".join(_words(fault_row(fault, placement)) for fault in gone)
+            log.add(
+                StreamKey.run(run.id),
+                kind="practice.cleared",
+                text=f"Practice fault taken away: {words}",
+                source=source,
+                actor_name=by,
+                payload={"faults": [fault.id for fault in gone]},
+            )
+            faults_write(folder, tuple(fault for fault in standing if fault not in gone))
+    return len(gone)
+
+
+def _placement(folder: Path) -> Placement:
+    placement = placement_read(folder)
+    if placement is None:
+        raise NotPractising("The practice run is not running, so nothing in it can fail. Start it first.")
+    return placement
+
+
+def _place(fault: Fault) -> tuple[str, str | None, int | None]:
+    return fault.kind, fault.node, fault.local_rank
+
+
+def _words(row: FaultRow) -> str:
+    where = f"rank {row.rank} on {row.node}" if row.rank is not None else row.node or "everywhere"
+    value_label = KINDS[row.kind].value_label
+    amount = f", {row.value:g} {value_label}" if value_label else ""
+    return f"{row.label} ({where}{amount})"
+
+
+@contextmanager
+def _faults_locked(folder: Path) -> Iterator[None]:
+    """Let one writer of the faults at a time in: a page and a command may both add one."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (folder / "faults.lock").open("a") as handle:
+        flock(handle.fileno(), LOCK_EX)
+        yield
