@@ -24,13 +24,15 @@ from apps.rehearsal.trainer.node import FORK_SIGNALS, Exit, Node, exit_look
 from apps.rehearsal.trainer.options import Options, OptionsRefused, options_read
 from apps.rehearsal.trainer.rank import CHECKPOINTS, Seat, Trainer, say
 from apps.rehearsal.trainer.ring import RingBroken
-from apps.rehearsal.trainer.stopping import ASKED_TO_STOP, Stop, Stopped
+from apps.rehearsal.trainer.stopping import ANOTHER_FAILED, ASKED_TO_STOP, Stop, Stopped
 
 REFUSED = 64
 BUSY = 75
 TICK_S = 0.25
 STOP_S = 0.8
 """What a rank may take to leave when told to; it needs no more than a step's rest and a last report."""
+LAST_WORDS_S = 0.5
+"""How long a leaving rank may take to hand over its last report."""
 LOCK_S = 5.0
 """An earlier attempt that is just being stopped still holds the folder for a moment."""
 
@@ -64,7 +66,7 @@ class Crew:
             return self._watch()
         finally:
             (self._options.directory / PLACEMENT_FILE).unlink(missing_ok=True)
-            self._end_all()
+            self._end_all(ANOTHER_FAILED if self._failed() else signal.SIGTERM)
 
     def _watch(self) -> int:
         """Return once all ranks are done, one has died and the others had their grace, or somebody asks to stop."""
@@ -96,12 +98,15 @@ class Crew:
                     self._exits[place.rank] = ended
                     if ended.failed:
                         say(f"rank {place.rank} on {place.node}: {ended}")
+        return self._failed()
+
+    def _failed(self) -> bool:
         return any(ended.failed for ended in self._exits.values())
 
-    def _end_all(self) -> None:
-        """Tell every process to leave, kill those that don't, and collect them all."""
+    def _end_all(self, number: signal.Signals) -> None:
+        """Tell every rank by signal `number` to leave, and the senders too; kill who stays, and collect them all."""
         for node in self._nodes:
-            node.signal_all(signal.SIGTERM)
+            node.end(number)
         pids = [pid for node in self._nodes for pid in node.pids()]
         deadline = time.monotonic() + STOP_S
         while time.monotonic() < deadline and any(exit_look(pid) is None for pid in pids):
@@ -152,14 +157,18 @@ class Crew:
 
 def rank_run(options: Options, seat: Seat, *, stop: Stop, board: LoadBoard) -> int:
     """Train as one rank and report; return the exit status."""
-    pace = paceline.start()
+    asked = options.resume_step is not None
+    pace = paceline.start(resumed_from_step=seat.first_step if asked or seat.first_step else None)
     trainer = Trainer(options, seat, pace=pace, stop=stop, note_load=lambda share: board.put(seat.rank, share))
     try:
         trainer.run()
     except Stopped:
+        pace.finish(stop.reason, timeout_s=LAST_WORDS_S)
         return ASKED_TO_STOP
     except (RingBroken, CheckpointBroken) as error:
         say(f"rank {seat.rank}: {error}")
+        pace.note(f"rank {seat.rank}: {error}", kind="log", hurry=True)
+        pace.finish("CRASHED", timeout_s=LAST_WORDS_S)
         return 1
     pace.finish()
     return 0

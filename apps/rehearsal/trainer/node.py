@@ -77,6 +77,13 @@ class Node:
         self.signal_all(signal.SIGKILL)
         return True
 
+    def end(self, number: int) -> None:
+        """Tell the ranks by signal `number` to leave, and the sender to send what it has and go."""
+        for place in self.ranks:
+            os.kill(place.pid, number)
+        if self.sender_pid:
+            os.kill(self.sender_pid, signal.SIGTERM)
+
     def signal_all(self, number: int) -> None:
         """Send a signal to the ranks and the sender. Their parent has not collected them, so their pids are theirs."""
         for pid in self.pids():

@@ -15,30 +15,39 @@ ASKED_TO_STOP = 128 + signal.SIGTERM
 """The exit status of a program that was told to stop and did: not success, or the run would count as finished."""
 
 
+ANOTHER_FAILED = signal.SIGUSR1
+"""How a parent tells its ranks to leave because one of them is dead."""
+
+
 class Stopped(BaseException):
-    """SIGTERM came. Not an `Exception`, so that nothing on the way takes it for an ordinary failure."""
+    """A signal to leave came. Not an `Exception`, so that nothing on the way takes it for an ordinary failure."""
 
 
 class Stop:
-    """Hears SIGTERM. It interrupts only where this process waits; elsewhere `check` is called at safe places."""
+    """Hears that it is time to leave. That interrupts only where this process waits; elsewhere `check` is called.
+
+    `reason` is the word for the attempt's end: CANCELLED, or CRASHED where another rank has died.
+    """
 
     def __init__(self) -> None:
         self.asked = False
+        self.reason = "CANCELLED"
         self._waiting = False
 
     def listen(self) -> None:
-        """Take SIGTERM from now on; Ctrl-C is the parent's to hear, which tells its children by SIGTERM."""
+        """Take the signals from now on; Ctrl-C is the parent's to hear, which tells its children by SIGTERM."""
         signal.signal(signal.SIGTERM, self._hear)
+        signal.signal(ANOTHER_FAILED, self._hear)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def check(self) -> None:
-        """Raise Stopped if SIGTERM came."""
+        """Raise Stopped if a signal to leave came."""
         if self.asked:
             raise Stopped
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Mark a wait: SIGTERM ends it at once."""
+        """Mark a wait: a signal to leave ends it at once."""
         self._waiting = True
         try:
             self.check()
@@ -52,8 +61,10 @@ class Stop:
             if (left_s := moment - time.monotonic()) > 0:
                 time.sleep(left_s)
 
-    def _hear(self, _number: int, _frame: FrameType | None) -> None:
+    def _hear(self, number: int, _frame: FrameType | None) -> None:
         self.asked = True
+        if number == ANOTHER_FAILED:
+            self.reason = "CRASHED"
         if self._waiting:
             raise Stopped
 
