@@ -14,16 +14,20 @@ import secrets
 import socket
 import stat
 
+from paceline.settings import own_dir
+
 _NAME = re.compile(r"^s-(\d{1,9})$")
 CONNECT_S = 0.5
+MAX_ROOT = 60
 
 
 class MeetingPlace:
     """The folder of a launch's sockets on this node."""
 
     def __init__(self, root: str, *, url: str, run: str, node: str, launch: str) -> None:
-        name = hashlib.sha256("\n".join((url, run, node, launch)).encode()).hexdigest()[:16]
-        self.folder = os.path.join(root, name)
+        name = hashlib.sha256("\n".join((root, url, run, node, launch)).encode()).hexdigest()[:16]
+        # A socket's path holds 107 bytes; a longer root gives way to the temporary folder, whose name is as good as any.
+        self.folder = os.path.join(root if len(os.fsencode(root)) <= MAX_ROOT else own_dir("local"), name)
 
     def open(self) -> bool:
         """Make the folder, for this user only; return False where there can't be one that is safe."""
