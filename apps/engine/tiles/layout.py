@@ -1,6 +1,7 @@
 """Where a value lives: blocks, tiles, pyramid levels, snapped buckets and the stage-node order of ranks."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,9 @@ HOT_HORIZON = 128
 COLUMN_POOL = 8
 """Columns that one column of the next level holds. Buckets of 1, 2 and 4 of them give every power of two."""
 
+COLUMN_LEVELS = 5
+"""Column levels, level 0 included: a column of the last holds 4,096 steps, so half a million steps are 123 columns."""
+
 ENTITY_POOLS = (1, 8, 64)
 """Entities that one row holds at entity level 0, 1, 2: a rank, about a node, about eight nodes."""
 
@@ -35,12 +39,12 @@ class Bucket:
 
     @property
     def level(self) -> int:
-        """The deepest column level whose columns fit whole into one bucket: 8^level divides `steps`."""
-        return (self.steps.bit_length() - 1) // 3
+        """The deepest stored column level whose columns fit whole into one bucket: 8^level divides `steps`."""
+        return min((self.steps.bit_length() - 1) // 3, COLUMN_LEVELS - 1)
 
     @property
     def pooled(self) -> int:
-        """How many columns of that level make one bucket: 1, 2 or 4."""
+        """How many columns of that level make one bucket: 1, 2 or 4 (more only past the last level)."""
         return self.steps >> (3 * self.level)
 
     def first_steps(self) -> NDArray[np.int64]:
@@ -125,14 +129,17 @@ class StageNodeOrder:
         below = self.starts(entity_level - 1)
         return np.searchsorted(below, self.starts(entity_level))
 
-    def keeps_rank_order(self, entity_level: int) -> bool:
-        """Whether every row of an entity level is a run of consecutive ranks, so that it can be drawn in rank order."""
+    def source_rows(self, entity_level: int, of_rank: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """What each row of an entity level has in common: int64 [row], or None if some row mixes two values.
+
+        of_rank: int64 [rank], any label of each rank. Rows of level 0 stand in rank order, others in this one's.
+        """
         if entity_level == 0:
-            return True
-        steps = np.diff(self.permutation.astype(np.int64))
-        inside = np.ones(len(steps), bool)
-        inside[self.starts(entity_level)[1:] - 1] = False
-        return bool((steps[inside] == 1).all())
+            return of_rank
+        starts = self.starts(entity_level)
+        labels = of_rank[self.permutation]
+        lowest = np.minimum.reduceat(labels, starts)
+        return lowest if (lowest == np.maximum.reduceat(labels, starts)).all() else None
 
 
 def stage_node_order(stage: NDArray[np.integer], node: NDArray[np.integer]) -> StageNodeOrder:
@@ -148,8 +155,8 @@ def stage_node_order(stage: NDArray[np.integer], node: NDArray[np.integer]) -> S
     Source: ours; pooling across stages would mix ranks whose times cannot be compared.
 
     >>> order = stage_node_order(np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1]))
-    >>> order.permutation.tolist(), order.starts8.tolist(), order.keeps_rank_order(1)
-    ([0, 2, 1, 3], [0, 2], False)
+    >>> order.permutation.tolist(), order.starts8.tolist()
+    ([0, 2, 1, 3], [0, 2])
     """
     shape("stage", stage, None)
     shape("node", node, len(stage))
@@ -170,69 +177,34 @@ def stage_node_order(stage: NDArray[np.integer], node: NDArray[np.integer]) -> S
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """Which stored level serves a request, and what is left to pool when it is read.
+class Segment:
+    """A stretch of columns to read at one level: [first, end), counted in that level's own columns from step 0."""
 
-    `bucket` tells the columns; `bucket.level` and `bucket.pooled` the column level and what is left there.
-    entity_level: 0, 1 or 2. ranks_per_row: ranks that share a drawn row at most, a power of two.
+    level: int
+    first: int
+    end: int
+
+
+def cover(bucket: Bucket, sealed: Sequence[int]) -> list[Segment]:
+    """Return which columns of which level to read so that every bucket is covered, coarsest first.
+
+    bucket: of `bucket_for`. sealed: per column level from 0 on, how many of its columns, from step 0, are sealed; the
+    rest of level 0 is hot. A missing level counts as 0.
+
+    The deepest level serves as far as it is sealed; the next finer one what follows, down to level 0, whose segment
+    runs to the end of the buckets (hot columns included). O(levels).
+
+    Source: ours; a level's tile spans 8 tiles of the level below, so its newest stretch is always missing.
+
+    >>> cover(Bucket(64, 0, 100), [6400, 640, 64])
+    [Segment(level=2, first=0, end=64), Segment(level=1, first=512, end=640), Segment(level=0, first=5120, end=6400)]
     """
-
-    bucket: Bucket
-    entity_level: int
-    ranks_per_row: int
-
-    @property
-    def rows_pooled(self) -> int:
-        """How many rows of the entity level make one drawn row."""
-        return self.ranks_per_row // ENTITY_POOLS[self.entity_level]
-
-
-def plan_for(
-    *, first: int, last: int, order: StageNodeOrder, max_rows: int, max_columns: int, in_rank_order: bool, by_rank: bool
-) -> Plan:
-    """Return the coarsest stored level that can answer a heatmap request without showing less than it asks for.
-
-    first, last: int, steps, inclusive. order: the attempt's layout. max_rows, max_columns: int, the drawing's size.
-    in_rank_order: rows are to be drawn by rank, which pooled rows allow only where they hold consecutive ranks.
-    by_rank: the values must be seen rank by rank (own baselines, rows that are single nodes), so no entity level helps.
-
-    A row holds the smallest power of two of ranks with which every stage's rows fit; with fewer rows allowed than there
-    are stages, one row a stage is returned. O(stages · log n).
-
-    Source: ours.
-
-    >>> order = stage_node_order(np.zeros(16_384, int), np.arange(16_384) // 8)
-    >>> asked = {"order": order, "max_rows": 512, "max_columns": 600, "in_rank_order": True, "by_rank": False}
-    >>> plan = plan_for(first=0, last=999, **asked)
-    >>> plan.bucket.steps, plan.entity_level, plan.ranks_per_row, plan.rows_pooled
-    (2, 1, 32, 4)
-    """
-    bucket = bucket_for(first, last, max_columns)
-    if in_rank_order:
-        ranks_per_row = rows_pooled(order.n_entities, max_rows)
-    else:
-        ranks_per_row = _ranks_per_row(np.diff(order.stage_starts, append=order.n_entities), max_rows)
-    level = 0
-    if not by_rank:
-        level = max(i for i, size in enumerate(ENTITY_POOLS) if size <= ranks_per_row)
-        while in_rank_order and not _draws_by_rank(order, level):
-            level -= 1
-    return Plan(bucket, level, ranks_per_row)
-
-
-def _ranks_per_row(stage_sizes: NDArray[np.int64], max_rows: int) -> int:
-    at_least("max_rows", max_rows, 1)
-    pooled = 1
-    while int((-(-stage_sizes // pooled)).sum()) > max_rows and pooled < int(stage_sizes.max()):
-        pooled *= 2
-    return pooled
-
-
-def _draws_by_rank(order: StageNodeOrder, level: int) -> bool:
-    """Rows in rank order start at multiples of their size, so a partial group may only be the very last."""
-    if not order.keeps_rank_order(level):
-        return False
-    sizes = order.sizes(level)
-    lowest = order.permutation[order.starts(level)]
-    full = ENTITY_POOLS[level]
-    return bool((lowest % full == 0).all() and (sizes[lowest + full <= order.n_entities] == full).all())
+    found = []
+    first, end = bucket.start * bucket.pooled, (bucket.start + bucket.columns) * bucket.pooled
+    for level in range(bucket.level, -1, -1):
+        have = sealed[level] if level < len(sealed) else 0
+        stop = end if level == 0 else min(end, max(first, have))
+        if stop > first:
+            found.append(Segment(level, first, stop))
+        first, end = max(first, stop) * COLUMN_POOL, end * COLUMN_POOL
+    return found

@@ -106,10 +106,11 @@ class TestTiles:
     def test_absent_ranks_and_stretches_survive_each_prediction(self, columns):
         rng = np.random.default_rng(1)
         drifting = np.round(60 + np.cumsum(rng.normal(size=(300, 64)), axis=1) + 8 * rng.normal(size=(300, 1)))
-        noisy = 5 + 0.01 * rng.normal(size=(300, 64)) + 0.5 * rng.normal(size=(300, 1))
+        noisy = 6 + 0.05 * rng.normal(size=(300, 64)) + 0.2 * rng.normal(size=(300, 1))
+        shared = np.broadcast_to(rng.normal(size=64) + 5, (300, 64))
         modes = set()
 
-        for values in (drifting, noisy, rng.normal(size=(300, 64)) + 5):
+        for values in (drifting, noisy, shared):
             cells = rounding.rounded(values.astype(np.float32))
             cells[200:] = NAN
             cells[:50, columns] = NAN

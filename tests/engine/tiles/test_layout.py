@@ -1,5 +1,7 @@
 """Buckets, levels and the stage-node order."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -30,7 +32,7 @@ class TestBuckets:
     def test_a_bucket_is_one_two_or_four_columns_of_its_level(self, exponent):
         bucket = layout.Bucket(2**exponent, 0, 1)
 
-        assert bucket.pooled in (1, 2, 4)
+        assert bucket.pooled in (1, 2, 4) or bucket.level == layout.COLUMN_LEVELS - 1
         assert bucket.pooled * layout.COLUMN_POOL**bucket.level == bucket.steps
 
     def test_nothing_is_pooled_when_it_fits(self):
@@ -78,48 +80,24 @@ class TestStageNodeOrder:
             layout.stage_node_order(np.array([], int), np.array([], int))
 
 
-class TestPlan:
-    def _plan(self, stage, node, **asked):
-        order = layout.stage_node_order(stage, node)
-        defaults = {
-            "first": 0,
-            "last": 999,
-            "max_rows": 512,
-            "max_columns": 600,
-            "in_rank_order": False,
-            "by_rank": False,
-        }
-        return layout.plan_for(order=order, **{**defaults, **asked})
+class TestCover:
+    @given(
+        st.integers(0, 14).map(lambda n: 2**n),
+        st.integers(0, 50),
+        st.integers(1, 50),
+        st.lists(st.integers(0, 200).map(lambda n: n * 64), max_size=5),
+    )
+    def test_every_step_of_every_bucket_is_read_exactly_once(self, steps, start, columns, sealed):
+        bucket = layout.Bucket(steps, start, columns)
 
-    def test_a_small_run_is_drawn_rank_by_rank(self):
-        plan = self._plan(np.zeros(16, int), np.arange(16) // 8)
+        found = layout.cover(bucket, sealed)
+        spans = [(segment.first * 8**segment.level, segment.end * 8**segment.level) for segment in found]
 
-        assert (plan.entity_level, plan.ranks_per_row, plan.rows_pooled) == (0, 1, 1)
+        assert spans[0][0] == start * steps
+        assert spans[-1][1] == (start + columns) * steps
+        assert all(before[1] == after[0] for before, after in pairwise(spans))
 
-    def test_16384_ranks_of_the_usual_layout_are_served_by_groups_of_8_in_every_order(self):
-        stage, node = np.arange(16_384) // 2048, np.arange(16_384) // 8
+    def test_only_sealed_columns_are_read_from_pooled_levels(self):
+        found = layout.cover(layout.Bucket(64, 0, 100), [6400, 640, 64])
 
-        for in_rank_order in (False, True):
-            plan = self._plan(stage, node, in_rank_order=in_rank_order)
-            assert (plan.entity_level, plan.ranks_per_row, plan.bucket.steps) == (1, 32, 2)
-
-    def test_interleaved_stages_fall_back_to_ranks_when_drawn_by_rank(self):
-        stage, node = np.arange(16_384) % 8, np.arange(16_384) // 8
-
-        assert self._plan(stage, node, in_rank_order=True).entity_level == 0
-        assert self._plan(stage, node, in_rank_order=False).entity_level == 1
-
-    def test_nodes_that_are_no_multiple_of_8_ranks_fall_back_where_rows_would_not_line_up(self):
-        stage = np.repeat([0, 1], [1004, 1004])
-
-        assert self._plan(stage, np.arange(2008) // 4, in_rank_order=True, max_rows=128).entity_level == 0
-
-    def test_more_stages_than_rows_gives_one_row_a_stage(self):
-        plan = self._plan(np.arange(64) // 4, np.arange(64) // 8, max_rows=8)
-
-        assert plan.ranks_per_row == 4
-
-    def test_half_a_million_steps_come_from_a_pooled_level(self):
-        plan = self._plan(np.zeros(8, int), np.zeros(8, int), last=499_999)
-
-        assert (plan.bucket.level, plan.bucket.pooled) == (3, 2)
+        assert [(segment.level, segment.end) for segment in found] == [(2, 64), (1, 640), (0, 6400)]
