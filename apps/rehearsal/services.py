@@ -117,6 +117,7 @@ def _launcher(folder: Path, names: list[str], per_node: int) -> dict[str, Any]:
         "environment": {
             "PYTHONPATH": os.pathsep.join((str(settings.BASE_DIR), str(settings.BASE_DIR / "client" / "src"))),
             "PACELINE_INTERVAL_S": "1",
+            "PACELINE_NODE_INTERVAL_S": "1",
             "PACELINE_STACK_AFTER_S": "5",
             "PACELINE_CLUSTER": PRACTICE,
         },

@@ -62,11 +62,13 @@ class Crew:
         for node in self._nodes:
             node.start(self._rank_main)
         self._write_placement()
+        status = 1
         try:
-            return self._watch()
+            status = self._watch()
         finally:
             (self._options.directory / PLACEMENT_FILE).unlink(missing_ok=True)
-            self._end_all(ANOTHER_FAILED if self._failed() else signal.SIGTERM)
+            self._end_all(ANOTHER_FAILED if status == 1 else signal.SIGTERM)
+        return status
 
     def _watch(self) -> int:
         """Return once all ranks are done, one has died and the others had their grace, or somebody asks to stop."""

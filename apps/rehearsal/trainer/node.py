@@ -127,11 +127,10 @@ class Node:
         return rank_main(place)
 
     def _own_environment(self) -> dict[str, str]:
-        """Return what a machine of its own would have for itself: a name, and folders nobody else sees."""
+        """Return what a machine of its own would have for itself: a name, and a disk for what can't be sent yet."""
         return {
             **self.environment,
             "PACELINE_NODE": self.name,
-            "PACELINE_LOCAL_DIR": str(self.folder / "local"),
             "PACELINE_SPOOL_DIR": str(self.folder / "spool"),
         }
 

@@ -22,7 +22,7 @@ from apps.rehearsal.trainer.ring import ring_join
 from apps.rehearsal.trainer.saving import Saver
 from apps.rehearsal.trainer.stopping import Stop
 
-COMPUTE_SHARE = 0.82
+COMPUTE_SHARE = 0.88
 DATA_SHARE = 0.03
 """Shares of a healthy step; what is left is for the collective and the optimizer, which take what they take."""
 COMPUTE_NOISE = 0.01

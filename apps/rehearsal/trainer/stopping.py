@@ -62,9 +62,9 @@ class Stop:
                 time.sleep(left_s)
 
     def _hear(self, number: int, _frame: FrameType | None) -> None:
-        self.asked = True
-        if number == ANOTHER_FAILED:
+        if number == ANOTHER_FAILED and not self.asked:
             self.reason = "CRASHED"
+        self.asked = True
         if self._waiting:
             raise Stopped
 
