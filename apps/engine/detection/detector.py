@@ -37,7 +37,8 @@ class Limit:
 class Needs:
     """What the detector looks at; a caller reads no more than this.
 
-    metrics: without them it answers "not enough evidence". useful: read if there. past: verdicts of earlier attempts.
+    metrics: without them it answers "not enough evidence". useful: read if there. nonfinite: the entries of the
+    window's steps, and the columns of every metric that has one. past: verdicts of earlier attempts.
     """
 
     metrics: tuple[str, ...] = ()

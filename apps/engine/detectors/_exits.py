@@ -13,6 +13,8 @@ SAME_MOMENT_S = 1.0
 """Reports of different nodes received within a second do not say who was first: transport alone takes as long."""
 REVISE_S = 6.0
 """Until a report interval and a second have passed since the first exit, a better origin may still arrive."""
+REAP_S = 0.05
+"""A sender that looks after its processes sees their ends this late; exits so close together are not in order."""
 HARD = frozenset({4, 7, 8, 9, 11})
 """SIGILL, SIGBUS, SIGFPE, SIGKILL, SIGSEGV: nobody sends them in the first second of a wave, so they are its origin."""
 SIGTERM = 15
@@ -70,26 +72,25 @@ def origins_of(moment: Mapping[str, Mapping[str, Any]]) -> list[int]:
     moment: the exits heard within a second of the first: rank → code, signal, heard_at (receiver's clock, s),
         happened_at (sender's clock, s, or None), sender.
 
-    A hard signal is the origin; a SIGTERM only if nobody has anything else. Clocks of different senders are never
-    compared: of each sender its earliest exit counts.
+    Clocks of different senders are never compared: of each sender its earliest exits count. Of those a hard signal is
+    the origin, and a SIGTERM only if nobody has anything else.
     Source: cases 29 and 34 of public reports (signals that the launcher sends are consequences).
 
     >>> one = dict(code=1, signal=None, heard_at=10.0, happened_at=5.0, sender="a")
-    >>> origins_of({"3": one, "4": {**one, "happened_at": 5.2}})
-    [3]
-    >>> origins_of({"3": one, "4": {**one, "happened_at": 5.2, "code": -9, "signal": 9}})
-    [4]
+    >>> killed = {**one, "code": -9, "signal": 9}
+    >>> origins_of({"3": one, "4": {**killed, "happened_at": 5.2}}), origins_of({"3": one, "4": killed})
+    ([3], [4])
     """
-    hard = {rank: one for rank, one in moment.items() if one["signal"] in HARD}
-    own = {rank: one for rank, one in moment.items() if one["signal"] != SIGTERM}
-    chosen = hard or own or moment
     earliest: dict[str, float] = {}
-    for one in chosen.values():
+    for one in moment.values():
         if one["happened_at"] is not None:
             at = float(one["happened_at"])
             earliest[one["sender"]] = min(at, earliest.get(one["sender"], at))
-    return sorted(
-        int(rank)
-        for rank, one in chosen.items()
-        if one["happened_at"] is None or float(one["happened_at"]) <= earliest[one["sender"]]
-    )
+    first = {
+        rank: one
+        for rank, one in moment.items()
+        if one["happened_at"] is None or float(one["happened_at"]) <= earliest[one["sender"]] + REAP_S
+    }
+    hard = {rank: one for rank, one in first.items() if one["signal"] in HARD}
+    own = {rank: one for rank, one in first.items() if one["signal"] != SIGTERM}
+    return sorted(int(rank) for rank in hard or own or first)

@@ -125,6 +125,10 @@ def _cost_take(entry: dict[str, Any], column: Column) -> None:
     slowest, rest = float(np.nanmax(column.work_s)), float(np.nanmax(column.work_s[~own]))
     entry["costs"] = [*entry["costs"], max(slowest - rest, 0.0)][-RECENT:]
     entry["totals"] = [*entry["totals"], slowest][-RECENT:]
+    # Once critical it stays so: a level that flaps around its limit is news without news.
+    entry["critical"] = bool(
+        entry["critical"] or np.median(entry["costs"]) >= CRITICAL_SHARE * np.median(entry["totals"])
+    )
     if column.wait_s is not None and np.isfinite(column.wait_s[own]).any() and np.isfinite(column.wait_s[~own]).any():
         entry["waits"] = [*entry["waits"], float(np.nanmedian(column.wait_s[own]))][-RECENT:]
         entry["others_wait"] = [*entry["others_wait"], float(np.nanmedian(column.wait_s[~own]))][-RECENT:]
@@ -185,6 +189,7 @@ def _entry(memory: Slowness, column: Column, kind: SubjectKind, ranks: list[int]
         "columns": memory.columns,
         "lasting": lasting,
         "confirmed": False,
+        "critical": False,
         "costs": [],
         "totals": [],
         "waits": [],
@@ -226,26 +231,25 @@ def _verdict(
     few = len(rows) < 3
     ratio = 1 + float(np.median(memory.mean[ranks])) if few else float(np.median(rows[:, 0]))
     cost = float(np.median(entry["costs"])) if entry["costs"] else None
-    share = cost / float(np.median(entry["totals"])) if cost is not None else 0.0
     certainty = Certainty.CONFIRMED if entry["confirmed"] else Certainty.SUSPECTED
     node = window.placement.node_name(ranks[0])
-    act = entry["confirmed"] and node is not None and not closed
+    still = entry["lasting"] or np.median(memory.count(np.array(ranks), OF)) >= rule.bad / 2
+    act = entry["confirmed"] and still and node is not None and not closed
     kind = SubjectKind(entry["kind"])
     rank = ranks[0] if kind is SubjectKind.RANK else None
     gpu = window.placement.gpu(rank) if rank is not None else None
     bad = int(np.median(memory.count(np.array(ranks), CONFIRM_OF)))
     steps = sorted({step for r in ranks for step, _ in memory.bad_steps(r, CONFIRM_OF)})
     who = f"Rank {rank}" + (f" on {node}" if node else "") if rank is not None else f"{node} (all its ranks)"
-    adds = f"every step takes {in_words(cost)} longer" if cost else "what it adds to a step is not measured yet"
     return Verdict(
         cause=CAUSE,
         class_=Class.COMPUTE,
-        level=Level.CRITICAL if entry["confirmed"] and share >= CRITICAL_SHARE else Level.WARNING,
+        level=Level.CRITICAL if entry["confirmed"] and entry["critical"] else Level.WARNING,
         certainty=certainty,
         subject=Subject(kind, rank=rank, node=node, gpu=gpu),
         score=ratio,
         score_meaning="own compute time ÷ median of the ranks of the same stage, median over recent steps",
-        verdict=f"{who} computes {ratio:.2f}× as long as its peers: {adds}.",
+        verdict=_says(who, ratio, cost, closed),
         why=_why(rows, few, bad, min(memory.columns, CONFIRM_OF), ratio),
         next=_next(entry["confirmed"], node, closed),
         coverage=Coverage(int((memory.seen >= OF).sum()), window.attempt.world_size),
@@ -258,6 +262,13 @@ def _verdict(
         cost_s=cost,
         closed=closed,
     )
+
+
+def _says(who: str, ratio: float, cost: float | None, closed: CloseReason | None) -> str:
+    if closed is CloseReason.RECOVERED:
+        return f"{who} keeps pace with its peers again."
+    adds = "what it adds to a step is not measured yet" if cost is None else f"every step takes {in_words(cost)} longer"
+    return f"{who} computes {ratio:.2f}× as long as its peers: {adds}."
 
 
 def _why(rows: NDArray[Any], few: bool, bad: int, of: int, ratio: float) -> str:

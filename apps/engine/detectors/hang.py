@@ -143,7 +143,7 @@ def _verdict(found: dict[str, Any], closed: CloseReason | None = None) -> Verdic
         subject=subject,
         score=found["stood_s"] / found["limit_s"],
         score_meaning="time without a step ÷ how long this phase may last",
-        verdict=_says(found, stood),
+        verdict=_says(found, stood, closed),
         why=_why(found),
         next=_next(found, closed),
         coverage=Coverage(counts["reporting"], found["world"]),
@@ -157,9 +157,10 @@ def _verdict(found: dict[str, Any], closed: CloseReason | None = None) -> Verdic
     )
 
 
-def _says(found: dict[str, Any], stood: str) -> str:
-    after = f"after step {found['step']}" if found["step"] >= 0 else "and none before"
-    still = f"no step for {stood} {after}"
+def _says(found: dict[str, Any], stood: str, closed: CloseReason | None) -> str:
+    if closed is CloseReason.RECOVERED:
+        return f"The run moves again after it stood in step {found['step']} for {stood}."
+    still = f"step {found['step']} has not ended for {stood}" if found["step"] >= 0 else f"no step in {stood}"
     if not found["ranks"]:
         return f"The run hangs: {still}, and no single rank stands out."
     many = len(found["ranks"]) > 1

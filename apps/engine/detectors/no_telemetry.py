@@ -111,7 +111,7 @@ def _verdict(entry: dict[str, Any], window: Window, who: Presence, closed: Close
         subject=subject,
         score=silence_s / who.limit_s,
         score_meaning="seconds of silence ÷ how long a sender may be silent",
-        verdict=_says(entry, silence_s, known),
+        verdict=_says(entry, silence_s, known, closed),
         why=f"{plural(heard, 'node')} of {known} heard within {in_words(who.limit_s)}, by this server's clock.",
         next=_next(entry, closed),
         coverage=Coverage(heard, known),
@@ -127,7 +127,13 @@ def _verdict(entry: dict[str, Any], window: Window, who: Presence, closed: Close
     )
 
 
-def _says(entry: dict[str, Any], silence_s: float, known: int) -> str:
+def _says(entry: dict[str, Any], silence_s: float, known: int, closed: CloseReason | None) -> str:
+    if closed:
+        return (
+            f"{entry['node'] or 'The run'} is heard again."
+            if closed is CloseReason.RECOVERED
+            else "More is silent now."
+        )
     if entry["everybody"]:
         return (
             f"Nothing has been heard from this run for {in_words(silence_s)}: all {plural(known, 'node')} are silent."

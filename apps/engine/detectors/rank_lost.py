@@ -38,8 +38,6 @@ from apps.engine.detectors._words import in_words, plural
 
 CAUSE = "rank_lost"
 
-STEPS_ON = 2
-"""If the others get this many steps further, the silent node's ranks must be computing: only its voice is lost."""
 SURE_NODES = 3
 """So many other nodes must have told of their ranks' exits before the one that told nothing is surely the origin."""
 
@@ -140,14 +138,19 @@ def _untold(window: Window, exits: Exits, who: Presence, silent: list[int]) -> t
 
 
 def _standing(window: Window, who: Presence, pace: Pace, silent: list[int]) -> tuple[list[int], bool]:
-    """Without exits, silence alone is no lost node: if the others go on by two steps, its ranks must be computing."""
-    node, step = window.placement.node, window.beats.step
-    newest = int(step[who.fresh].max())
-    lost = [i for i in silent if newest < int(step[node == i].max()) + STEPS_ON]
-    step_s = pace.step_s()
-    usual = HANG_FLOOR_S.of(window.limits) if step_s is None else 3 * step_s
+    """Without exits, silence alone is no lost node: while the others get on, its ranks must be computing.
+
+    The others' last step may be heard two report intervals and a step after the node's last word, no later; and they
+    must have stood for longer than a step takes before anything is said, three steps before it is sure.
+    """
+    interval_s = who.limit_s / 3
+    step_s = pace.step_s() or HANG_FLOOR_S.of(window.limits) / 3
+    advanced_at = pace.advanced_at if pace.advanced_at is not None else window.now
     stood_s = window.now - max(pace.since or window.now, window.watch_began_at)
-    return lost, stood_s >= max(NO_TELEMETRY_S.of(window.limits), usual)
+    if stood_s < interval_s + 1.5 * step_s:
+        return [], False
+    lost = [i for i in silent if advanced_at <= window.now - who.node_s[i] + 2 * interval_s + step_s]
+    return lost, stood_s >= max(who.limit_s, 3 * step_s)
 
 
 def _newest(window: Window) -> int | None:

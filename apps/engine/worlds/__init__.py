@@ -1,0 +1,110 @@
+"""Worlds with a known truth: one definition for tests, rehearsal and evaluation."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from apps.engine.detection import Phase, Subject, SubjectKind
+from apps.engine.worlds.story import BEGAN_AT, Story, tell
+from apps.engine.worlds.windows import clock_window, columns_window, placement_of, settled_steps, windows
+from apps.engine.worlds.world import Fault, FaultKind, Truth, World
+
+__all__ = [
+    "BEGAN_AT",
+    "WORLDS",
+    "Fault",
+    "FaultKind",
+    "Story",
+    "Truth",
+    "World",
+    "clock_window",
+    "columns_window",
+    "placement_of",
+    "settled_steps",
+    "tell",
+    "windows",
+]
+
+
+def _rank(rank: int) -> Subject:
+    return Subject(SubjectKind.RANK, rank=rank, node=f"node-{rank // 4:02d}")
+
+
+_ALL = (
+    World("steady_run", "Nothing is wrong."),
+    World(
+        "one_hot_gpu",
+        "Rank 5 computes 15 % longer from step 200 on.",
+        faults=(Fault(FaultKind.SLOW, 200, (5,), factor=1.15),),
+        truths=(Truth("compute_straggler", _rank(5), 200),),
+    ),
+    World(
+        "slow_node",
+        "All ranks of node-02 compute 20 % longer from step 150 on.",
+        faults=(Fault(FaultKind.SLOW, 150, (8, 9, 10, 11), factor=1.20),),
+        truths=(Truth("compute_straggler", Subject(SubjectKind.NODE, node="node-02"), 150),),
+    ),
+    World(
+        "slow_spell",
+        "Rank 3 computes 30 % longer for 60 steps, then recovers.",
+        faults=(Fault(FaultKind.SLOW, 150, (3,), to_step=210, factor=1.30),),
+        truths=(Truth("compute_straggler", _rank(3), 150),),
+    ),
+    World(
+        "hang_at_step_412",
+        "Rank 6 never leaves its input in step 412; the others wait in the collective.",
+        faults=(Fault(FaultKind.HANG, 412, (6,), phase=Phase.DATA),),
+        truths=(Truth("hang", _rank(6), 412),),
+    ),
+    World(
+        "crash_at",
+        "Rank 9 ends with code 1 in step 120; the launcher stops the others 20 s later.",
+        faults=(Fault(FaultKind.EXIT, 120, (9,), code=1),),
+        truths=(Truth("rank_lost", _rank(9), 120),),
+    ),
+    World(
+        "lost_node",
+        "node-03 is gone in step 130, with everything on it.",
+        faults=(Fault(FaultKind.SILENT, 130, (12, 13, 14, 15)),),
+        truths=(
+            Truth("rank_lost", Subject(SubjectKind.NODE, node="node-03"), 130),
+            Truth("no_telemetry", Subject(SubjectKind.NODE, node="node-03"), 130),
+        ),
+    ),
+    World(
+        "unheard_node",
+        "node-01 trains on, but its sender does not get through from step 140 on.",
+        faults=(Fault(FaultKind.UNHEARD, 140, (4, 5, 6, 7)),),
+        truths=(Truth("no_telemetry", Subject(SubjectKind.NODE, node="node-01"), 140),),
+    ),
+    World(
+        "nan_rank",
+        "Rank 6 has an infinite gradient norm in step 180; everybody's loss is NaN from the next step on.",
+        faults=(Fault(FaultKind.NONFINITE, 180, (6,)),),
+        truths=(Truth("numeric_fault", _rank(6), 180),),
+    ),
+    World(
+        "stale_checkpoint",
+        "Every save from step 199 on fails while training goes on.",
+        faults=(Fault(FaultKind.UNSAVED, 199),),
+        truths=(Truth("checkpoint_stale", Subject(SubjectKind.RUN), 199),),
+    ),
+    World(
+        "whole_stage_slow",
+        "The last of four stages has 63 % more work: the partition, not a machine.",
+        stages=4,
+        faults=(Fault(FaultKind.SLOW, 0, (12, 13, 14, 15), factor=1.63),),
+    ),
+    World(
+        "moving_rank",
+        "Each step another rank takes 40 % longer: the data, not a machine.",
+        faults=(Fault(FaultKind.MOVING, 0, factor=1.40),),
+    ),
+    World(
+        "gc_pauses",
+        "Now and then a rank pauses for 0.6 s, each by itself: garbage collection, not a machine.",
+        faults=(Fault(FaultKind.PAUSES, 0, chance=0.02, pause_s=0.6),),
+    ),
+)
+
+WORLDS: Mapping[str, World] = MappingProxyType({world.name: world for world in _ALL})
+"""Every named world, by its name."""
