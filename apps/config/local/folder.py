@@ -145,24 +145,26 @@ def folder_claim(root: Path, *, address: str) -> Iterator[None]:
     except OSError as error:
         raise problem_of_os_error(error, root) from error
     try:
-        lock_take(file, root)
-        os.ftruncate(file, 0)
-        os.pwrite(file, f"{os.getpid()} {address}\n".encode(), 0)
+        lock_take(file, root, address)
         yield
     finally:
         os.close(file)
 
 
-def lock_take(file: int, root: Path) -> None:
-    """Lock `file`, or say who holds it."""
+def lock_take(file: int, root: Path, address: str) -> None:
+    """Lock `file` and note who holds it now, or say who holds it already."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(file, 0)
+        os.pwrite(file, f"{os.getpid()} {address}\n".encode(), 0)
     except BlockingIOError:
-        pid, _, address = os.pread(file, 200, 0).decode("utf-8", "replace").strip().partition(" ")
+        pid, _, where = os.pread(file, 200, 0).decode("utf-8", "replace").strip().partition(" ")
         raise FolderInUse(
-            f"Paceline already runs on {root} (pid {pid or 'unknown'}, {address or 'address unknown'}). Open that, "
+            f"Paceline already runs on {root} (pid {pid or 'unknown'}, {where or 'address unknown'}). Open that, "
             "stop it first, or start a second one with its own PACELINE_DATA_DIR and PACELINE_BIND."
         ) from None
+    except OSError as error:
+        raise problem_of_os_error(error, root) from error
 
 
 def replace_file(path: Path, text: str, *, mode: int) -> None:

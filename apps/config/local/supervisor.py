@@ -155,7 +155,8 @@ class Supervisor:
         """Tend the children until somebody asks to stop."""
         with suppress(StopAsked):
             while True:
-                self.pause(self.next_due_s())
+                self.tend()
+                self.rest(self.next_due_s())
 
     def next_due_s(self) -> float:
         """Return in how many seconds there is something to do, signals apart."""

@@ -1,0 +1,77 @@
+"""Processes that a test starts carry a mark in their environment, so that none can hide when it is over."""
+
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+MARK = "PACELINE_TEST_MARK"
+PATIENCE_S = 30.0
+
+
+def eventually(holds: Callable[[], object]) -> bool:
+    """Return whether `holds` becomes true before patience ends."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline_s:
+        if holds():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@dataclass
+class Marked:
+    """Starts processes under one mark and finds every descendant of them."""
+
+    folder: Path
+    mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def start(self, *command: str, **environment: str) -> subprocess.Popen[str]:
+        """Start `command`, its output readable line by line."""
+        return subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            cwd=REPOSITORY,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY), MARK: self.mark, **environment},
+        )
+
+    def keeper(self, *programs: str) -> subprocess.Popen[str]:
+        """Start a supervisor over `programs` (NAME:TIER:COMMAND)."""
+        return self.start(sys.executable, "-m", "tests.config.local.keeper", str(self.folder), *programs)
+
+    def pids(self) -> dict[int, str]:
+        """Return pid and command line of every live process under the mark."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            with suppress(OSError):
+                if entry.name.isdigit() and f"{MARK}={self.mark}".encode() in (entry / "environ").read_bytes():
+                    found[int(entry.name)] = (entry / "cmdline").read_text("utf-8").replace("\0", " ").strip()
+        return found
+
+    def running(self, command: str) -> set[int]:
+        """Return the pids under the mark whose whole command line is `command`."""
+        return {pid for pid, line in self.pids().items() if line == command}
+
+    def gone(self) -> bool:
+        """Return whether nothing is left under the mark, soon."""
+        return eventually(lambda: not self.pids())
+
+
+def read_until(process: subprocess.Popen[str], words: str) -> str:
+    """Return the output of `process` up to the line that holds `words`; all of it where none does."""
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if words in line:
+            break
+    return "".join(lines)
