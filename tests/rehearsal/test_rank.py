@@ -114,6 +114,18 @@ def test_a_hang_holds_everybody_until_it_is_taken_away(tmp_path: Path) -> None:
     assert [state.step for state in states] == [5] * 4
 
 
+def test_a_rank_that_hangs_on_its_way_is_not_yet_in_the_collective(tmp_path: Path) -> None:
+    crew = ThreadCrew(tmp_path, steps=2)
+    crew.fault("hang", rank=3, value=1)
+
+    crew.start()
+    where = [[(1, "communication")]] * 3 + [[(1, "compute")]]
+    wait_until(lambda: [pace.phases[-1:] for pace in crew.paces] == where)
+    faults_write(tmp_path, ())
+
+    assert [state.step for state in crew.join()] == [2] * 4
+
+
 def test_a_slow_store_makes_shards_queue_one_behind_the_other(tmp_path: Path) -> None:
     crew = ThreadCrew(tmp_path, steps=1, checkpoint_every=1)
     crew.fault("slow_checkpoint", value=0.05)

@@ -35,7 +35,7 @@ KINDS = {
     kind.name: kind
     for kind in (
         Kind("slow_rank", "A rank is slow in compute", RANK, "times its usual compute time", 1.5, 1.01, 20, False),
-        Kind("hang", "A rank hangs inside a collective", RANK, "", 0, 0, 0, True),
+        Kind("hang", "A rank hangs", RANK, "(0: inside the collective, 1: on its way there)", 0, 0, 1, True),
         Kind("crash", "A rank crashes", RANK, "exit code (0: killed by a signal)", 0, 0, 255, True),
         Kind("nan", "NaN in a rank's gradient", RANK, "", 0, 0, 0, False),
         Kind(

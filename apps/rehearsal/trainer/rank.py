@@ -116,7 +116,7 @@ class Trainer:
                 loss, gradient, busy_s = self._compute(state, batch, step, faults)
             grad_norm = float(np.linalg.norm(gradient))
             with self._pace.phase("communication"):
-                self._hang(faults)
+                self._hang(faults, inside=True)
                 collectives.all_reduce(gradient)
             with self._pace.phase("optimizer"):
                 gradient /= np.float32(collectives.size)
@@ -148,13 +148,14 @@ class Trainer:
         if "slow_rank" in faults:
             wanted_s *= faults["slow_rank"].value
         self._stop.sleep_until(began + wanted_s)
+        self._hang(faults, inside=False)
         if "gc_pauses" in faults and numbers.random() < GC_PAUSE_P:
             collect_garbage(faults["gc_pauses"].value / 1000)
         return loss, gradient, time.monotonic() - began
 
-    def _hang(self, faults: dict[str, Fault]) -> None:
-        """Stay in the collective without taking part, for as long as the fault stands; the client's thread lives on."""
-        while "hang" in faults:
+    def _hang(self, faults: dict[str, Fault], *, inside: bool) -> None:
+        """Stay in or before the collective without taking part, while the fault stands; the client's thread lives on."""
+        while "hang" in faults and (faults["hang"].value < 1) == inside:
             self._stop.sleep_until(time.monotonic() + HANG_POLL_S)
             faults = self._faults.look()
 
