@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.common.access import Principal
-from apps.common.errors import BadRequest
+from apps.common.errors import BadRequest, Forbidden
 from apps.common.rest import flat
 
 DEFAULT_LIMIT = 100
@@ -31,6 +31,15 @@ class Door(APIView):
         principal = self.request.auth
         assert isinstance(principal, Principal)
         return principal
+
+    def check_cluster(self, cluster_id: int) -> None:
+        """Refuse a caller that is bound to another cluster.
+
+        Raises:
+            Forbidden: it is.
+        """
+        if self.principal.cluster_id not in (None, cluster_id):
+            raise Forbidden("This token belongs to another cluster.")
 
 
 class RequestFields(serializers.Serializer[Any]):

@@ -11,14 +11,23 @@ log = logging.getLogger(__name__)
 
 
 def queue_on_commit(task_name: str, **ids: int) -> None:
-    """Ask for task `task_name` with `ids` once the present transaction is committed."""
-    transaction.on_commit(lambda: queue_now(task_name, **ids))
+    """Ask for task `task_name` with `ids` once the present transaction is committed; equal ones of it go once."""
+    key = (task_name, tuple(sorted(ids.items())))
+    connection = transaction.get_connection()
+    if connection.in_atomic_block and any(getattr(entry[1], "asks", None) == key for entry in connection.run_on_commit):
+        return
+
+    def ask() -> None:
+        queue_now(task_name, **ids)
+
+    ask.asks = key  # type: ignore[attr-defined]
+    transaction.on_commit(ask)
 
 
 def queue_now(task_name: str, **ids: int) -> None:
     """Ask for task `task_name` now; the clock-driven sweep asks again if the broker is away."""
     options: dict[str, Any] = {"retry": False, "ignore_result": True}
     try:
-        current_app.tasks[task_name].apply_async(kwargs=ids, **options)
+        current_app.send_task(task_name, kwargs=ids, **options)
     except (OperationalError, OSError) as error:
         log.info("task %s not queued: %s", task_name, error)

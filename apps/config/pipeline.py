@@ -20,3 +20,14 @@ SWEEPS: dict[str, tuple[str, float]] = {
     "remediation.launches_watch": ("orders", 1.0),
     "accounts.keys_trim": ("slow", 3600.0),
 }
+
+TASKS: dict[str, str] = {
+    # Tasks that are asked for when something happened, and their queue; the sweeps above find the same work by the clock.
+    "telemetry.inbox_fold": "fold",
+    "diagnosis.windows_evaluate": "watch",
+    "remediation.order_run": "orders",
+}
+
+ROUTES: dict[str, dict[str, str]] = {
+    name: {"queue": queue} for name, queue in [*TASKS.items(), *((name, queue) for name, (queue, _) in SWEEPS.items())]
+}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from apps.config.pipeline import QUEUES, SWEEPS
+from apps.config.pipeline import QUEUES, ROUTES, SWEEPS
 
 BASE_DIR = Path(__file__).resolve().parents[2]
 DATA_DIR = Path(os.environ.get("PACELINE_DATA_DIR") or BASE_DIR / "data").resolve()
@@ -185,7 +185,7 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_MAX_MEMORY_PER_CHILD = 400_000
 CELERY_TASK_DEFAULT_QUEUE = "watch"
 CELERY_TASK_CREATE_MISSING_QUEUES = True
-CELERY_TASK_ROUTES = {name: {"queue": queue} for name, (queue, _) in SWEEPS.items()}
+CELERY_TASK_ROUTES = ROUTES
 CELERY_BEAT_SCHEDULE = {
     name: {"task": name, "schedule": period_s, "options": {"queue": queue, "expires": max(period_s, 2.0) * 5}}
     for name, (queue, period_s) in SWEEPS.items()
@@ -279,6 +279,9 @@ EMAIL_HOST_USER = os.environ.get("PACELINE_EMAIL_USER", "")
 EMAIL_HOST_PASSWORD = os.environ.get("PACELINE_EMAIL_PASSWORD", "")
 EMAIL_USE_TLS = _flag("PACELINE_EMAIL_TLS", False)
 EMAIL_TIMEOUT = 10
+# Without a mail server, mails are written to the data folder: nothing is lost, and a first try needs no set-up.
+EMAIL_BACKEND = f"django.core.mail.backends.{'smtp' if EMAIL_HOST else 'filebased'}.EmailBackend"
+EMAIL_FILE_PATH = DATA_DIR / "mail"
 DEFAULT_FROM_EMAIL = os.environ.get("PACELINE_EMAIL_FROM", "paceline@localhost")
 
 DATA_UPLOAD_MAX_MEMORY_SIZE = 70 * 2**20

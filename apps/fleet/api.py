@@ -10,7 +10,6 @@ from rest_framework.response import Response
 from apps.common.access import READ
 from apps.common.api import Door, choice_read, cursor_read, limit_read, page_answer
 from apps.common.clock import now, rfc3339
-from apps.common.errors import Forbidden
 from apps.common.ids import id_write
 from apps.fleet.choices import NodeState
 from apps.fleet.selectors import (
@@ -118,8 +117,7 @@ class Nodes(Door):
         cluster_id = self.principal.cluster_id
         if name := request.GET.get("cluster"):
             cluster_id = cluster_by_name(name).id
-            if self.principal.cluster_id not in (None, cluster_id):
-                raise Forbidden("This token belongs to another cluster.")
+            self.check_cluster(cluster_id)
         cursor = cursor_read(request)
         after = (str(cursor[0]), str(cursor[1])) if isinstance(cursor, list) and len(cursor) == 2 else None
         rows = nodes_of(cluster_id=cluster_id, states=[state] if state else (), after=after, limit=limit + 1)

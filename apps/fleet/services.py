@@ -56,7 +56,7 @@ def nodes_ensure(*, cluster_id: int, names: Collection[str], now: datetime) -> d
         return found
     with transaction.atomic():
         # The cluster's row gives out slots; its lock makes two first hearings of one node wait for each other.
-        cluster = Cluster.objects.select_for_update().get(pk=cluster_id)
+        cluster = Cluster.objects.select_for_update(no_key=True).get(pk=cluster_id)
         found |= _known(cluster_id, missing)
         missing = [name for name in missing if name not in found]
         nodes = [
@@ -82,7 +82,7 @@ def gpus_ensure(*, node_id: int, seen: Iterable[GpuSeen], now: datetime) -> dict
     if missing:
         with transaction.atomic():
             # The cluster's row gives out slots (see nodes_ensure).
-            cluster = Cluster.objects.select_for_update().get(node__pk=node_id)
+            cluster = Cluster.objects.select_for_update(no_key=True).get(node__pk=node_id)
             for place, gpu in enumerate(missing):
                 known[gpu.key], _ = Gpu.objects.get_or_create(
                     node_id=node_id,
@@ -200,4 +200,4 @@ def exclusion_end(*, node_id: int, reason: str, by_name: str, source: str, now: 
 
 def _status_locked(node_id: int) -> NodeStatus:
     # Locked so that two exclusions of one node, or an exclusion and its end, are one after the other.
-    return NodeStatus.objects.select_for_update(of=("self",)).select_related("node").get(pk=node_id)
+    return NodeStatus.objects.select_for_update(of=("self",), no_key=True).select_related("node").get(pk=node_id)

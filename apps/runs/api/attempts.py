@@ -14,7 +14,6 @@ from apps.fleet.services import nodes_ensure
 from apps.journal.choices import Source
 from apps.runs.api.answers import attempt_answer, checkpoint_answer
 from apps.runs.api.fields import AttemptFields, EndFields
-from apps.runs.api.runs import check_cluster
 from apps.runs.choices import Authority
 from apps.runs.selectors import (
     AttemptRow,
@@ -36,7 +35,7 @@ class Attempts(Door):
     @extend_schema(operation_id="attempts_list", responses=OpenApiTypes.OBJECT)
     def get(self, request: Request, code: str) -> Response:
         run = run_by_code(code)
-        check_cluster(self, run.cluster_id)
+        self.check_cluster(run.cluster_id)
         limit = limit_read(request)
         rows = attempts_of(run.id, before_number=cursor_read(request), limit=limit + 1)
         following = rows[limit - 1].number if len(rows) > limit else None
@@ -45,7 +44,7 @@ class Attempts(Door):
     @extend_schema(operation_id="attempts_open", request=AttemptFields, responses=OpenApiTypes.OBJECT)
     def post(self, request: Request, code: str) -> Response:
         run = run_by_code(code)
-        check_cluster(self, run.cluster_id)
+        self.check_cluster(run.cluster_id)
         given, ignored = read_fields(AttemptFields, request)
         if given["force"] and not self.principal.may(OPERATE):
             raise Forbidden(f"force: needs the scope “{OPERATE}”. Nothing was changed.", fields=["force"])
@@ -99,7 +98,7 @@ class Checkpoints(Door):
 
 def _attempt(door: Door, code: str) -> AttemptRow:
     row = attempt_by_code(code)
-    check_cluster(door, run_by_id(row.run_id).cluster_id)
+    door.check_cluster(run_by_id(row.run_id).cluster_id)
     return row
 
 

@@ -35,8 +35,7 @@ class Runs(Door):
         cluster_id = self.principal.cluster_id
         if name := request.GET.get("cluster"):
             cluster_id = cluster_by_name(name).id
-            if self.principal.cluster_id not in (None, cluster_id):
-                raise Forbidden("This token belongs to another cluster.")
+            self.check_cluster(cluster_id)
         rows = runs_all(cluster_id=cluster_id, before=cursor_read(request), limit=limit + 1)
         following = rows[limit - 1].id if len(rows) > limit else None
         moment = now()
@@ -52,7 +51,7 @@ class OneRun(Door):
     @extend_schema(operation_id="runs_read", responses=OpenApiTypes.OBJECT)
     def get(self, request: Request, code: str) -> Response:  # noqa: ARG002
         run = run_by_code(code)
-        check_cluster(self, run.cluster_id)
+        self.check_cluster(run.cluster_id)
         return Response(run_whole_answer(run, now=now(), with_launcher=self.principal.may(ADMIN)))
 
     @extend_schema(operation_id="runs_put", request=RunFields, responses=OpenApiTypes.OBJECT)
@@ -91,16 +90,5 @@ class OneRun(Door):
                 cluster_id = bound or cluster_ensure(name=DEFAULT_CLUSTER, now=now())
         else:
             cluster_id = cluster_ensure(name=name, now=now()) if bound is None else cluster_by_name(name).id
-        if bound not in (None, cluster_id):
-            raise Forbidden("This token belongs to another cluster.", cluster=name)
+        self.check_cluster(cluster_id)
         return cluster_id
-
-
-def check_cluster(door: Door, cluster_id: int) -> None:
-    """Refuse a token that is bound to another cluster.
-
-    Raises:
-        Forbidden: it is.
-    """
-    if door.principal.cluster_id not in (None, cluster_id):
-        raise Forbidden("This token belongs to another cluster.")

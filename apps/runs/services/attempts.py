@@ -73,7 +73,7 @@ def attempt_open(
         raise BadRequest(f"world_size: must be from 1 to {MOST_RANKS:,}.")
     with recording(now=now) as log:
         # The run's row is the door for its attempts: two first reports of two attempts come one after the other.
-        run = Run.objects.select_for_update().get(pk=run_id)
+        run = _locked(run_id)
         same = Attempt.objects.filter(run=run, key=key).first()
         if same is not None:
             return _attempt_again(same, world_size=world_size, resumed_from_step=resumed_from_step), False
@@ -130,6 +130,12 @@ def attempt_open(
             gave_up=False,
         )
         return attempt_row(attempt), True
+
+
+def _locked(run_id: int) -> Run:
+    """Lock a run's open attempt, then the run (attempt before run, everywhere); rows that refer to them may be added."""
+    list(Attempt.objects.select_for_update(no_key=True).filter(run_id=run_id, state=AttemptState.OPEN).order_by("pk"))
+    return Run.objects.select_for_update(no_key=True).get(pk=run_id)
 
 
 def _opened_text(attempt: Attempt) -> str:
@@ -200,7 +206,7 @@ def attempt_end(
         raise BadRequest(f"reason: must be one of {', '.join(EndReason.values)}.")
     with recording(now=now) as log:
         run_id = Attempt.objects.values_list("run_id", flat=True).get(pk=attempt_id)
-        Run.objects.select_for_update().get(pk=run_id)  # as in attempt_open: ends and openings take turns
+        _locked(run_id)  # as in attempt_open: ends and openings take turns
         attempt = Attempt.objects.select_related("run").get(pk=attempt_id)
         if attempt.state == AttemptState.OPEN:
             _end(log, attempt, reason=reason, authority=authority, by=by, source=source, now=happened_at or now)

@@ -31,7 +31,7 @@ def placement_merge(*, attempt_id: int, places: Iterable[RankPlace]) -> bool:
         return False
     with transaction.atomic():
         # One row per attempt: merging is read, change, write under its lock.
-        attempt = Attempt.objects.select_for_update().get(pk=attempt_id)
+        attempt = Attempt.objects.select_for_update(no_key=True).get(pk=attempt_id)
         size = attempt.world_size or max(told) + 1
         row = Placement.objects.filter(pk=attempt_id).first()
         nodes, local_ranks, stages = _placement_arrays(row, size)
@@ -86,7 +86,7 @@ def nodes_of_run_set(*, run_id: int, node_ids: Sequence[int]) -> None:
     held = NodeStatus.objects.filter(open_runs__contains=[run_id]).exclude(pk__in=node_ids)
     wanted = NodeStatus.objects.filter(pk__in=node_ids).exclude(open_runs__contains=[run_id])
     # Locked in the order of their ids, as everywhere.
-    for status in NodeStatus.objects.select_for_update().filter(pk__in=[*held, *wanted]).order_by("pk"):
+    for status in NodeStatus.objects.select_for_update(no_key=True).filter(pk__in=[*held, *wanted]).order_by("pk"):
         runs = set(status.open_runs)
         runs = runs | {run_id} if status.pk in set(node_ids) else runs - {run_id}
         NodeStatus.objects.filter(pk=status.pk).update(open_runs=sorted(runs), version=F("version") + 1)

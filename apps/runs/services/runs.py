@@ -55,7 +55,7 @@ def run_put(
         Conflict: the slug belongs to a run of another cluster.
     """
     with recording(now=now) as log:
-        run, is_new = Run.objects.select_for_update().get_or_create(
+        run, is_new = Run.objects.select_for_update(no_key=True).get_or_create(
             slug=slug,
             defaults={
                 "name": slug,

@@ -1,0 +1,228 @@
+"""Running the detectors of an attempt: state, findings and watermark in one transaction under the attempt's lock."""
+
+import logging
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from django.db import connection
+
+from apps.diagnosis.choices import AnswerKind, FindingState
+from apps.diagnosis.models import DetectorState, Finding
+from apps.diagnosis.services.findings import finding_close, findings_close_of_attempts, verdict_take
+from apps.diagnosis.services.status import best_pace_learn, run_status_refresh
+from apps.diagnosis.services.windows import (
+    Scene,
+    beats_of,
+    columns_of,
+    nonfinite_in,
+    run_failed,
+    scene_read,
+    window_of,
+)
+from apps.engine.detection import (
+    Answer,
+    CloseReason,
+    Columns,
+    Detector,
+    Nonfinite,
+    Trigger,
+    Undecided,
+    Verdict,
+    Window,
+)
+from apps.engine.detectors import registry
+from apps.engine.errors import PacelineError
+from apps.journal.services import Log, recording
+from apps.runs.choices import AttemptState
+from apps.runs.models import Attempt
+from apps.runs.selectors import AttemptRow, attempt_by_id, run_by_id
+from apps.telemetry.selectors import columns_settled
+
+log = logging.getLogger(__name__)
+
+COLUMNS_AT_ONCE = 256
+"""Columns a detector sees in one window: bounds the memory of a catch-up (16,384 ranks × 256 × 4 bytes = 16 MiB a metric)."""
+
+LAST_LOOK = timedelta(seconds=60)
+"""How long after its end an attempt is still looked at: exits and their reports come a little later than the end."""
+
+LOCK_SPACE = 0x70_6C_64_67
+"""First key of the advisory locks of diagnosis; the second is the attempt."""
+
+
+def windows_evaluate(*, attempt_id: int, now: datetime) -> int:
+    """Show newly settled columns to the detectors that wait for them; return how many columns were looked at."""
+    looked = 0
+    while True:
+        with recording(now=now) as journal:
+            if not _lock(attempt_id):
+                return looked
+            attempt = attempt_by_id(attempt_id)
+            detectors = [detector for detector in registry().values() if detector.trigger == Trigger.COLUMNS]
+            states = {row.cause: row for row in DetectorState.objects.filter(attempt_id=attempt_id)}
+            marks = [row.watermark if (row := states.get(d.cause)) else None for d in detectors]
+            after = None if None in marks else min(mark for mark in marks if mark is not None)
+            settled = columns_settled(
+                attempt_id=attempt_id, after_step=after, limit=COLUMNS_AT_ONCE, metrics=_metrics(detectors)
+            )
+            if not len(settled.steps) or not attempt.world_size:
+                return looked
+            run = run_by_id(attempt.run_id)
+            scene = scene_read(run, attempt)
+            columns = columns_of(scene, settled)
+            beats = beats_of(scene, now=now)
+            bad = nonfinite_in(scene, columns)
+            for detector in detectors:
+                row = states.get(detector.cause)
+                mark = row.watermark if row and row.watermark is not None else None
+                fresh = columns if mark is None else _after(columns, mark)
+                if len(fresh):
+                    window = window_of(scene, now=now, columns=fresh, beats=beats, nonfinite=_between(bad, fresh))
+                    _look(detector, window, scene, row, journal=journal, now=now)
+            best = best_pace_learn(attempt_id=attempt_id, columns=columns, now=now)
+            run_status_refresh(run_by_id(run.id), attempt_id=attempt_id, best_step_s=best)
+        looked += len(settled.steps)
+        if len(settled.steps) < COLUMNS_AT_ONCE:
+            return looked
+
+
+def clocks_evaluate(*, attempt_id: int, now: datetime) -> None:
+    """Look at an attempt by the clock and by its facts: hang, silence, lost ranks, stale checkpoints."""
+    with recording(now=now) as journal:
+        if not _lock(attempt_id):
+            return
+        attempt = attempt_by_id(attempt_id)
+        if not attempt.world_size:
+            return
+        run = run_by_id(attempt.run_id)
+        scene = scene_read(run, attempt)
+        beats = beats_of(scene, now=now)
+        states = {row.cause: row for row in DetectorState.objects.filter(attempt_id=attempt_id)}
+        window = window_of(scene, now=now, columns=Columns.none(), beats=beats, nonfinite=Nonfinite.none())
+        for detector in registry().values():
+            if detector.trigger == Trigger.COLUMNS:
+                continue
+            if attempt.state == AttemptState.ENDED and detector.trigger == Trigger.CLOCK and not detector.needs.exits:
+                continue  # nothing moves any more in an attempt that is over
+            _look(detector, window, scene, states.get(detector.cause), journal=journal, now=now)
+        run_status_refresh(run_by_id(run.id), attempt_id=attempt_id, best_step_s=None)
+
+
+def attempts_due(*, now: datetime) -> list[int]:
+    """Return attempts that clock-driven checks look at: open ones, and those that ended a moment ago; oldest first."""
+    open_or_fresh = Attempt.objects.filter(state=AttemptState.OPEN) | Attempt.objects.filter(
+        ended_at__gte=now - LAST_LOOK
+    )
+    return list(open_or_fresh.order_by("pk").values_list("pk", flat=True))
+
+
+def attempts_settle(*, now: datetime) -> int:
+    """Close the findings of attempts that are over and done with; return how many.
+
+    What stopped a run stays open until the run moves on: a newer attempt, or an end that is no failure.
+    """
+    ended = Finding.objects.filter(state=FindingState.OPEN, attempt__state=AttemptState.ENDED)
+    rows = Attempt.objects.filter(pk__in=ended.values("attempt_id"))
+    done: list[int] = []
+    for row in rows:
+        attempt = attempt_by_id(row.pk)
+        followed = Attempt.objects.filter(run_id=row.run_id, number__gt=row.number).exists()
+        if followed or not run_failed(attempt):
+            done.append(row.pk)
+        else:
+            _settle_stopped(attempt, now=now)
+    if not done:
+        return 0
+    with recording(now=now) as journal:
+        return findings_close_of_attempts(done, log=journal, now=now)
+
+
+def _settle_stopped(attempt: AttemptRow, *, now: datetime) -> None:
+    """Close what says only that a stopped attempt is quiet; what stopped it stays open."""
+    if attempt.ended_at is None or now - attempt.ended_at < LAST_LOOK:
+        return
+    rows = Finding.objects.filter(attempt_id=attempt.id, state=FindingState.OPEN, class_name="WATCHING")
+    if not rows.exists():
+        return
+    with recording(now=now) as journal:
+        for row in rows:
+            finding_close(row, reason="ATTEMPT_ENDED", verdict=None, log=journal, now=now)
+
+
+def _lock(attempt_id: int) -> bool:
+    """Take the attempt's lock for this transaction; False if another process looks at it right now (it will do)."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [LOCK_SPACE, attempt_id % 2**31])
+        row = cursor.fetchone()
+    return bool(row and row[0])
+
+
+def _metrics(detectors: Iterable[Detector]) -> list[str]:
+    wanted = {"step_s", "checkpoint_s"}
+    for detector in detectors:
+        wanted |= {*detector.needs.metrics, *detector.needs.useful}
+    return sorted(wanted)
+
+
+def _after(columns: Columns, step: int) -> Columns:
+    first = int((columns.steps <= step).sum())
+    return columns.part(first, len(columns))
+
+
+def _between(bad: Nonfinite, columns: Columns) -> Nonfinite:
+    inside = (bad.step >= columns.steps[0]) & (bad.step <= columns.steps[-1])
+    metrics = [name for name, keep in zip(bad.metrics, inside, strict=True) if keep]
+    return Nonfinite(metrics, bad.step[inside], bad.rank[inside], bad.kind[inside])
+
+
+def _look(
+    detector: Detector, window: Window, scene: Scene, row: DetectorState | None, *, journal: Log, now: datetime
+) -> None:
+    """Let one detector look; an error of its own makes it undecided and never touches its neighbours."""
+    row = row or DetectorState(attempt_id=scene.attempt.id, cause=detector.cause)
+    answers: tuple[Answer, ...]
+    try:
+        state, answers = detector.evaluate(window, detector.state_read(row.memory))
+        row.memory = state.write()
+    except (PacelineError, ArithmeticError, LookupError, ValueError, TypeError) as error:
+        log.exception("detector %s failed on attempt %d", detector.cause, scene.attempt.id)
+        sentence = f"This detector failed on our side ({type(error).__name__}); it is not counted as healthy."
+        answers = (Undecided(detector.cause, (), ("a working detector",), sentence),)
+    if len(window.columns):
+        row.watermark = int(window.columns.steps[-1])
+    row.evaluated_at = now
+    _note(row, answers)
+    row.save()
+    for answer in answers:
+        if isinstance(answer, Verdict):
+            verdict_take(
+                answer, run_id=scene.run.id, attempt_id=scene.attempt.id, late=_is_past(scene), log=journal, now=now
+            )
+    if not any(isinstance(answer, Verdict | Undecided) for answer in answers):
+        _close_forgotten(detector, scene, journal=journal, now=now)
+
+
+def _is_past(scene: Scene) -> bool:
+    """Return whether the attempt is over and the run has moved on: what is found now fills the record only."""
+    return scene.attempt.state == AttemptState.ENDED and scene.run.attempt_id != scene.attempt.id
+
+
+def _close_forgotten(detector: Detector, scene: Scene, *, journal: Log, now: datetime) -> None:
+    """Close what a detector no longer speaks of although it looked and found nothing."""
+    for row in Finding.objects.filter(attempt_id=scene.attempt.id, cause=detector.cause, state=FindingState.OPEN):
+        finding_close(row, reason=CloseReason.RECOVERED, verdict=None, log=journal, now=now)
+
+
+def _note(row: DetectorState, answers: tuple[Answer, ...]) -> None:
+    first = answers[0] if answers else None
+    if isinstance(first, Verdict):
+        row.answer, row.have, row.lack, row.sentence = AnswerKind.VERDICT, [], [], first.verdict
+    elif isinstance(first, Undecided):
+        row.answer, row.have, row.lack, row.sentence = (
+            AnswerKind.UNDECIDED,
+            list(first.have),
+            list(first.lack),
+            first.sentence,
+        )
+    elif first is not None:
+        row.answer, row.have, row.lack, row.sentence = AnswerKind.HEALTHY, list(first.have), [], first.sentence

@@ -1,0 +1,228 @@
+"""From rows of the rooms below to the Window that detectors look at."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+
+from apps.diagnosis.models import Finding
+from apps.engine import detection
+from apps.engine.detection import Beats, Columns, Nonfinite, NonfiniteKind, Phase, Placement, Window, skip_columns
+from apps.fleet.selectors import nodes_by_id
+from apps.runs.choices import AttemptState, CheckpointState, Trust
+from apps.runs.selectors import AttemptRow, CheckpointRow, PlacementRow, RunRow, checkpoints_of, placement_of
+from apps.telemetry.selectors import (
+    FactRow,
+    RanksNow,
+    SenderRow,
+    SettledColumns,
+    door_state,
+    facts_of,
+    nonfinite_of,
+    ranks_now,
+    senders_of,
+)
+
+MOST_PAST = 200
+"""Findings of earlier attempts that a window carries: enough for any recurrence rule, bounded for a run of months."""
+
+_SPOKEN = {
+    Trust.COMPLETE: CheckpointState.SAVED,
+    Trust.VERIFIED: CheckpointState.SAVED,
+    Trust.SUSPECT: CheckpointState.SAVED,
+    Trust.FAILED: CheckpointState.FAILED,
+    Trust.DELETED: CheckpointState.DELETED,
+    Trust.PENDING: CheckpointState.STARTED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What all detectors of one evaluation share: read once."""
+
+    run: RunRow
+    attempt: AttemptRow
+    placement: Placement
+    node_ids: Mapping[str, int]
+    checkpoints: tuple[detection.Checkpoint, ...]
+    checkpoint_steps: tuple[int, ...]
+    evaluation_steps: tuple[int, ...]
+    facts: tuple[detection.Fact, ...]
+    past: tuple[detection.PastFault, ...]
+    watch_began_at: float
+
+
+def scene_read(run: RunRow, attempt: AttemptRow) -> Scene:
+    """Return what every window of this attempt needs, whatever the detector."""
+    placed = placement_of(attempt.id)
+    names = {row.id: row.name for row in nodes_by_id(placed.node_ids if placed else ()).values()}
+    saves = checkpoints_of(run_id=run.id, limit=200)
+    facts = facts_of(attempt.id)
+    return Scene(
+        run=run,
+        attempt=attempt,
+        placement=_placement(placed, world_size=attempt.world_size or 0, names=names),
+        node_ids={name: node_id for node_id, name in names.items()},
+        checkpoints=tuple(_checkpoint(row) for row in reversed(saves)),
+        checkpoint_steps=tuple(row.step for row in saves if row.attempt_id == attempt.id),
+        evaluation_steps=tuple(
+            int(fact.payload["step"]) for fact in facts if fact.text == "evaluation" and "step" in fact.payload
+        ),
+        facts=tuple(_fact(fact, names) for fact in facts),
+        past=_past(run.id, attempt),
+        watch_began_at=door_state().accepting_since.timestamp(),
+    )
+
+
+def window_of(scene: Scene, *, now: datetime, columns: Columns, beats: Beats, nonfinite: Nonfinite) -> Window:
+    """Return the window that one detector looks at."""
+    run, attempt = scene.run, scene.attempt
+    setting = run.checkpoint_setting
+    return Window(
+        now=now.timestamp(),
+        watch_began_at=scene.watch_began_at,
+        attempt=detection.Attempt(
+            number=attempt.number,
+            world_size=len(scene.placement),
+            started_at=attempt.started_at.timestamp(),
+            resumed_from_step=attempt.resumed_from_step,
+            stopping=run.open_action_kind in ("RESTART_RUN", "STOP_RUN")
+            or (attempt.state == AttemptState.ENDED and not run_failed(attempt)),
+            steps_planned=run.steps_planned,
+            checkpoint_interval_s=setting.get("interval_s"),
+            checkpoint_interval_steps=setting.get("interval_steps"),
+        ),
+        placement=scene.placement,
+        columns=columns,
+        beats=beats,
+        checkpoints=scene.checkpoints,
+        facts=scene.facts,
+        nonfinite=nonfinite,
+        attempts=scene.past,
+        limits=run.limits,
+    )
+
+
+def run_failed(attempt: AttemptRow) -> bool:
+    """Return whether the attempt ended, or may have ended, by a failure."""
+    return attempt.reason in ("CRASHED", "HUNG", "NODE_FAILURE", "UNKNOWN", "")
+
+
+def columns_of(scene: Scene, settled: SettledColumns) -> Columns:
+    """Return settled columns with the marks of what is neither baseline nor evidence."""
+    attempt = scene.attempt
+    first = attempt.first_step if attempt.first_step is not None else attempt.resumed_from_step or 0
+    skip = skip_columns(
+        settled.steps,
+        first_step=first,
+        checkpoint_steps=scene.checkpoint_steps,
+        evaluation_steps=scene.evaluation_steps,
+        checkpoint_s=settled.values.get("checkpoint_s"),
+    )
+    size = len(scene.placement)
+    values = {name: _fit(array, size) for name, array in settled.values.items()}
+    return Columns(steps=settled.steps, values=values, skip=skip, received_at=settled.received_at)
+
+
+def nonfinite_in(scene: Scene, columns: Columns) -> Nonfinite:
+    """Return the values of these columns that were produced but are not finite."""
+    if not len(columns):
+        return Nonfinite.none()
+    first, last = int(columns.steps[0]), int(columns.steps[-1])
+    rows = [row for row in nonfinite_of(scene.attempt.id, after_step=first - 1, limit=10_000) if row.step <= last]
+    kinds = {"NAN": NonfiniteKind.NAN, "+INF": NonfiniteKind.PLUS_INF, "-INF": NonfiniteKind.MINUS_INF}
+    return Nonfinite(
+        metrics=[row.metric for row in rows],
+        step=np.array([row.step for row in rows], np.int64),
+        rank=np.array([row.rank for row in rows], np.int32),
+        kind=np.array([kinds[row.which] for row in rows], np.int8),
+    )
+
+
+def beats_of(scene: Scene, *, now: datetime) -> Beats:
+    """Return the newest beat of each rank and the newest word of each sender, folded and unfolded."""
+    heard: RanksNow = ranks_now(scene.attempt.id, now)
+    senders: list[SenderRow] = senders_of(scene.attempt.id)
+    index = {name: place for place, name in enumerate(scene.placement.nodes)}
+    ids = {node_id: name for name, node_id in scene.node_ids.items()}
+    return Beats.latest(
+        len(scene.placement),
+        rank=np.asarray(heard.ranks, np.int32),
+        step=np.asarray(heard.step, np.int64),
+        phase=np.array([Phase.of(word) for word in heard.phase], np.int8),
+        phase_age_s=np.asarray(heard.phase_age_s, np.float32),
+        heard_at=np.asarray(heard.heard_at, np.float64),
+        senders=[row.sender for row in senders],
+        sender_node=np.array(
+            [index.get(ids.get(row.node_id or 0, ""), index.get(row.sender, -1)) for row in senders], np.int32
+        ),
+        sender_heard_at=np.array([row.last_received_at.timestamp() for row in senders], np.float64),
+    )
+
+
+def _placement(placed: PlacementRow | None, *, world_size: int, names: Mapping[int, str]) -> Placement:
+    nodes = np.zeros(world_size, np.int64)
+    stages, local_ranks = np.zeros(world_size, np.int32), np.full(world_size, -1, np.int32)
+    if placed is not None:
+        told = min(world_size, len(placed.nodes))
+        nodes[:told], stages[:told] = placed.nodes[:told], np.maximum(placed.stages[:told], 0)
+        local_ranks[:told] = placed.local_ranks[:told]
+    order = sorted(names, key=lambda node_id: names[node_id])
+    index = {node_id: place for place, node_id in enumerate(order)}
+    return Placement(
+        node=np.array([index.get(int(node), -1) for node in nodes], np.int32),
+        nodes=[names[node_id] for node_id in order],
+        stage=stages,
+        local_rank=local_ranks,
+        gpus=[placed.gpus.get(str(rank), "") for rank in range(world_size)] if placed and placed.gpus else (),
+    )
+
+
+def _checkpoint(row: CheckpointRow) -> detection.Checkpoint:
+    moment = row.deleted_at or row.saved_at or row.started_at
+    return detection.Checkpoint(
+        step=row.step,
+        state=_SPOKEN[Trust(row.trust)],
+        heard_at=(row.saved_at or moment).timestamp(),
+        duration_s=row.duration_s,
+        queue_s=row.queue_s,
+        blocking_s=row.blocking_s,
+    )
+
+
+def _fact(fact: FactRow, names: Mapping[int, str]) -> detection.Fact:
+    return detection.Fact(
+        kind=fact.kind,
+        heard_at=fact.received_at.timestamp(),
+        sender=fact.sender,
+        happened_at=fact.happened_at.timestamp() if fact.happened_at else None,
+        rank=fact.rank,
+        node=names.get(fact.node_id or 0),
+        code=fact.code,
+        signal=fact.signal,
+        text=fact.text,
+    )
+
+
+def _past(run_id: int, attempt: AttemptRow) -> tuple[detection.PastFault, ...]:
+    rows = Finding.objects.filter(run_id=run_id, attempt__number__lt=attempt.number).select_related("attempt")
+    return tuple(
+        detection.PastFault(
+            attempt=row.attempt.number,
+            cause=row.cause,
+            node=row.subject.get("node"),
+            rank=row.subject.get("rank"),
+            step=row.since_step,
+        )
+        for row in rows.order_by("-found_at")[:MOST_PAST]
+    )
+
+
+def _fit(array: np.ndarray, size: int) -> np.ndarray:
+    """Return values [size, c]: padded with absent cells, or cut, where the store's width differs from the world's."""
+    if array.shape[0] >= size:
+        return array[:size]
+    fitted = np.full((size, array.shape[1]), np.nan, np.float32)
+    fitted[: array.shape[0]] = array
+    return fitted

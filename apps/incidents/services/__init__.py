@@ -1,0 +1,39 @@
+"""Everything that writes incidents, notes and notices."""
+
+from apps.incidents.services.absorb import findings_absorb
+from apps.incidents.services.notes import note_add, note_edit, note_pin
+from apps.incidents.services.notices import (
+    mail_recipients,
+    notice_retry,
+    notice_target_enable,
+    notice_target_put,
+    notices_send,
+)
+from apps.incidents.services.work import (
+    incident_acknowledge,
+    incident_assign,
+    incident_mitigate,
+    incident_resolve,
+    incidents_mitigated_by,
+    incidents_settle,
+    watch_check,
+)
+
+__all__ = [
+    "findings_absorb",
+    "incident_acknowledge",
+    "incident_assign",
+    "incident_mitigate",
+    "incident_resolve",
+    "incidents_mitigated_by",
+    "incidents_settle",
+    "mail_recipients",
+    "note_add",
+    "note_edit",
+    "note_pin",
+    "notice_retry",
+    "notice_target_enable",
+    "notice_target_put",
+    "notices_send",
+    "watch_check",
+]

@@ -1,0 +1,234 @@
+"""Findings become incidents: one per origin, the most serious names it, consequences are attached (DESIGN §1)."""
+
+from datetime import datetime, timedelta
+
+from django.db.models import F
+
+from apps.common.errors import Conflict, NotFound
+from apps.common.live import FLEET_GROUP, poke_on_commit
+from apps.diagnosis.choices import CloseReason, FindingState
+from apps.diagnosis.selectors import FindingRow, findings_by_id, findings_of
+from apps.diagnosis.services import finding_absorbed, findings_claim
+from apps.fleet.selectors import node_by_code
+from apps.fleet.services import node_status_update
+from apps.incidents.choices import LEVEL_RANK, UNRESOLVED, IncidentState
+from apps.incidents.models import Incident
+from apps.incidents.services.notices import notices_consider
+from apps.incidents.services.numbers import number_next
+from apps.journal.choices import Source, StreamKey
+from apps.journal.services import Log, recording
+from apps.runs.selectors import run_by_id
+from apps.runs.services import status_update
+
+AT_ONCE = 50
+"""Findings absorbed in one transaction."""
+
+ORIGINS = frozenset({"rank_lost", "hang", "gpu_lost", "gpu_fault", "numeric_fault", "collective_mismatch"})
+"""Causes that make a whole run fall silent, hang or age: what is found about the run meanwhile is their wave."""
+
+WAVE = frozenset(
+    {"hang", "no_telemetry", "checkpoint_stale", "data_stall", "run_slowdown", "rank_lost", "numeric_fault"}
+)
+"""Causes that such an origin brings about elsewhere in the same attempt."""
+
+WAVE_S = timedelta(minutes=10)
+"""How long after its origin a consequence may be found: the longest collective time-out in common use."""
+
+
+def findings_absorb(*, now: datetime) -> int:
+    """Absorb what is new or changed among the findings; return how many. Claimed with SKIP LOCKED, so repeats are harmless."""
+    done = 0
+    while True:
+        with recording(now=now) as log:
+            rows = findings_by_id(findings_claim(limit=AT_ONCE))
+            for row in sorted(rows, key=_origin_first):
+                _absorb(row, log=log, now=now)
+        done += len(rows)
+        if len(rows) < AT_ONCE:
+            return done
+
+
+def _origin_first(row: FindingRow) -> tuple[bool, datetime]:
+    return row.place_key == "RUN", row.began_at or row.found_at
+
+
+def _absorb(row: FindingRow, *, log: Log, now: datetime) -> None:
+    incident = _incident_of(row)
+    if incident is None and _opens(row):
+        incident = _open(row, log=log)
+    elif incident is not None and row.incident_id != incident.pk:
+        _join(incident, row, log=log)
+    finding_absorbed(finding_id=row.id, version=row.version, incident_id=incident.pk if incident else None)
+    if incident is not None:
+        incident_refresh(incident, log=log, now=now)
+
+
+def _opens(row: FindingRow) -> bool:
+    return row.level != "INFO" and row.state == FindingState.OPEN and row.close_reason != CloseReason.LATE
+
+
+def _incident_of(row: FindingRow) -> Incident | None:
+    """Return the incident a finding belongs to: its own, that of its place, or that of its origin."""
+    # Locked: who works on an incident and who absorbs into it take turns.
+    open_ones = Incident.objects.select_for_update(no_key=True).filter(run_id=row.run_id, state__in=UNRESOLVED)
+    if row.incident_id is not None:
+        return Incident.objects.select_for_update(no_key=True).filter(pk=row.incident_id).first()
+    here = open_ones.filter(place_key=row.place_key).first()
+    if here is not None or not _opens(row):
+        return here
+    began = row.began_at or row.found_at
+    if row.cause in WAVE:
+        near = open_ones.filter(attempt_id=row.attempt_id, cause__in=ORIGINS, began_at__gte=began - WAVE_S)
+        origin = near.filter(began_at__lte=began + timedelta(seconds=5)).order_by("began_at").first()
+        if origin is not None:
+            return origin
+    if row.cause in ORIGINS and row.place_key != "RUN":
+        return _moved(open_ones.filter(attempt_id=row.attempt_id, place_key="RUN", cause__in=WAVE).first(), row)
+    return None
+
+
+def _moved(incident: Incident | None, row: FindingRow) -> Incident | None:
+    """Give an incident about the run as a whole the place that explains it."""
+    if incident is None or incident.began_at < (row.began_at or row.found_at) - WAVE_S:
+        return None
+    incident.place_key = row.place_key
+    incident.save(update_fields=["place_key"])
+    return incident
+
+
+def _open(row: FindingRow, *, log: Log) -> Incident:
+    run = run_by_id(row.run_id)
+    before = Incident.objects.filter(run_id=row.run_id, place_key=row.place_key).order_by("-number").first()
+    incident = Incident.objects.create(
+        number=number_next(),
+        cluster_id=run.cluster_id,
+        run_id=row.run_id,
+        attempt_id=row.attempt_id,
+        place_key=row.place_key,
+        class_name=row.class_name,
+        cause=row.cause,
+        level=row.level,
+        certainty=row.certainty,
+        subject=row.subject,
+        title=row.verdict,
+        lead_finding_id=row.id,
+        began_at=row.began_at or row.found_at,
+        found_at=row.found_at,
+        count=1,
+        first_seen_at=row.found_at,
+        last_seen_at=row.found_at,
+        previous=before,
+    )
+    again = f", again after INC-{before.number}" if before else ""
+    log.add(
+        StreamKey.run(row.run_id),
+        kind="incident.opened",
+        text=f"INC-{incident.number} opened{again}: {row.verdict}",
+        source=Source.RULE,
+        subject=row.subject,
+        payload={"incident": incident.pk, "number": incident.number, "finding": row.id, "level": row.level},
+    )
+    counts_refresh(incident)
+    return incident
+
+
+def _join(incident: Incident, row: FindingRow, *, log: Log) -> None:
+    Incident.objects.filter(pk=incident.pk).update(count=F("count") + 1)
+    log.add(
+        StreamKey.run(row.run_id),
+        kind="incident.joined",
+        text=f"INC-{incident.number}: {row.cause} joined",
+        source=Source.RULE,
+        subject=row.subject,
+        payload={"incident": incident.pk, "finding": row.id},
+    )
+
+
+def incident_refresh(incident: Incident, *, log: Log, now: datetime) -> None:
+    """Let the most serious finding name the incident, keep its times, and see whether someone must be told."""
+    incident.refresh_from_db()
+    rows = findings_of(incident_id=incident.pk, limit=500)
+    if not rows or incident.state not in UNRESOLVED:
+        return
+    open_rows = [row for row in rows if row.state == FindingState.OPEN]
+    lead = min(open_rows or rows, key=lambda row: _seriousness(row, incident))
+    worse = LEVEL_RANK[lead.level] > LEVEL_RANK[incident.level]
+    Incident.objects.filter(pk=incident.pk).update(
+        class_name=lead.class_name,
+        cause=lead.cause,
+        level=lead.level if worse or open_rows else incident.level,
+        certainty=max((row.certainty for row in rows), key=lambda word: word == "CONFIRMED"),
+        subject=lead.subject,
+        title=lead.verdict,
+        lead_finding_id=lead.id,
+        node_id=_node_id(incident, lead),
+        attempt_id=lead.attempt_id,
+        began_at=min(row.began_at or row.found_at for row in rows),
+        last_seen_at=max([incident.last_seen_at, *(row.closed_at or row.found_at for row in rows)]),
+        version=F("version") + 1,
+    )
+    _calm(incident, is_calm=not open_rows, now=now)
+    incident.refresh_from_db()
+    if open_rows and incident.state == IncidentState.MITIGATED and lead.found_at > (incident.mitigated_at or now):
+        _reopen(incident, log=log)
+    counts_refresh(incident)
+    notices_consider(incident, now=now)
+
+
+def _seriousness(row: FindingRow, incident: Incident) -> tuple[bool, int, bool, bool, datetime]:
+    """Sort key, most serious first: what opened the incident's place, level, certainty, then what began first."""
+    return (
+        row.place_key != incident.place_key,
+        -LEVEL_RANK[row.level],
+        row.certainty != "CONFIRMED",
+        row.cause not in ORIGINS,
+        row.began_at or row.found_at,
+    )
+
+
+def _node_id(incident: Incident, lead: FindingRow) -> int | None:
+    name = lead.subject.get("node")
+    if not name:
+        return None
+    try:
+        return node_by_code(name, cluster_id=incident.cluster_id).id
+    except (NotFound, Conflict):
+        return None
+
+
+def _calm(incident: Incident, *, is_calm: bool, now: datetime) -> None:
+    """Note from which moment and step on nothing is open any more; anything open starts the count anew."""
+    if not is_calm:
+        Incident.objects.filter(pk=incident.pk).update(calm_since_at=None, calm_attempt_id=None, calm_step=None)
+    elif incident.calm_since_at is None and incident.run_id is not None:
+        run = run_by_id(incident.run_id)
+        Incident.objects.filter(pk=incident.pk).update(
+            calm_since_at=now, calm_attempt_id=run.attempt_id, calm_step=run.step
+        )
+
+
+def _reopen(incident: Incident, *, log: Log) -> None:
+    state = IncidentState.ACKNOWLEDGED if incident.acknowledged_at else IncidentState.OPEN
+    Incident.objects.filter(pk=incident.pk, state=IncidentState.MITIGATED).update(state=state, mitigated_at=None)
+    log.add(
+        _stream(incident),
+        kind="incident.reopened",
+        text=f"INC-{incident.number} is back: {incident.title}",
+        source=Source.RULE,
+        payload={"incident": incident.pk},
+    )
+
+
+def _stream(incident: Incident) -> StreamKey:
+    return StreamKey.run(incident.run_id) if incident.run_id else StreamKey.cluster(incident.cluster_id)
+
+
+def counts_refresh(incident: Incident) -> None:
+    """Write how many unresolved incidents the incident's run and node have, and poke who looks."""
+    if incident.run_id is not None:
+        count = Incident.objects.filter(run_id=incident.run_id, state__in=UNRESOLVED).count()
+        status_update(run_id=incident.run_id, open_incidents=count)
+    if incident.node_id is not None:
+        count = Incident.objects.filter(node_id=incident.node_id, state__in=UNRESOLVED).count()
+        node_status_update(node_id=incident.node_id, open_incidents=count)
+    poke_on_commit(FLEET_GROUP, {"what": "incident", "id": incident.pk})

@@ -1,0 +1,249 @@
+"""Notices: written with what they tell, sent later, at least once, one per fault and step of it."""
+
+import logging
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.core.mail import EmailMessage
+
+from apps.accounts.choices import Role
+from apps.accounts.selectors import people_all
+from apps.common.clock import rfc3339
+from apps.common.errors import BadRequest
+from apps.common.ids import id_write
+from apps.common.signing import signed_post
+from apps.common.tasks import queue_on_commit
+from apps.diagnosis.selectors import findings_of
+from apps.incidents.choices import LEVEL_RANK, Channel, IncidentState, NoticeKind, NoticeState
+from apps.incidents.losses import lost_gpu_hours
+from apps.incidents.models import Incident, Notice, NoticeTarget
+from apps.journal.choices import Source, StreamKey
+from apps.journal.services import recording
+from apps.runs.selectors import run_by_id
+
+log = logging.getLogger(__name__)
+
+HOLD = timedelta(seconds=60)
+"""How long a suspicion may wait for its confirmation before people are told: one fault is one message."""
+
+TIMEOUT_S = 10.0
+MOST_TRIES = 12
+BACKOFF_S = (1, 2, 5, 15, 30, 60, 120, 300, 600, 900, 1800)
+"""Waits between tries: about an hour and a half in all, longer than a mail server's restart."""
+
+
+def notices_consider(incident: Incident, *, now: datetime) -> None:
+    """Write the notices that an incident's present state asks for; each kind and level once."""
+    if incident.state in (IncidentState.RESOLVED, IncidentState.FALSE_ALARM):
+        if incident.notified_level:
+            _write(incident, NoticeKind.CLOSED, str(incident.state), now=now)
+        return
+    if not incident.notified_level:
+        if (incident.certainty == "CONFIRMED" or now - incident.found_at >= HOLD) and not _all_muted(incident, now):
+            _mark(incident, NoticeKind.OPENED, now=now)
+    elif LEVEL_RANK[incident.level] > LEVEL_RANK[incident.notified_level]:
+        _mark(incident, NoticeKind.ESCALATED, now=now)
+
+
+def _all_muted(incident: Incident, now: datetime) -> bool:
+    rows = findings_of(incident_id=incident.pk, state="OPEN", limit=100)
+    return bool(rows) and all(row.muted(now) for row in rows)
+
+
+def _mark(incident: Incident, kind: str, *, now: datetime) -> None:
+    Incident.objects.filter(pk=incident.pk).update(notified_level=incident.level)
+    _write(incident, kind, incident.level, now=now)
+
+
+def _write(incident: Incident, kind: str, step: str, *, now: datetime) -> None:
+    payload = incident_content(incident, kind, now=now)
+    _write_all(payload, kind=kind, dedupe=f"inc:{incident.pk}:{kind}:{step}", incident=incident, now=now)
+
+
+def watch_notice(*, kind: str, since_at: datetime, now: datetime) -> None:
+    """Write the notices that say that Paceline itself is blind, or sees again."""
+    words = "Paceline sees nothing" if kind == NoticeKind.BLIND else "Paceline sees again"
+    text = f"{words}: its door has taken no report since {rfc3339(since_at)}. Runs may be well; we can't tell."
+    if kind == NoticeKind.SEES:
+        text = f"{words}. It was blind since {rfc3339(since_at)}; clocks start anew."
+    payload = {"kind": kind, "title": words, "text": text, "url": f"{settings.PUBLIC_URL}/", "at": rfc3339(now)}
+    _write_all(payload, kind=kind, dedupe=f"watch:{kind}:{rfc3339(since_at)}", incident=None, now=now)
+
+
+def _write_all(payload: dict[str, Any], *, kind: str, dedupe: str, incident: Incident | None, now: datetime) -> None:
+    common = {"incident": incident, "kind": kind, "payload": payload, "next_try_at": now, "created_at": now}
+    rows = [Notice(channel=Channel.EMAIL, dedupe_key=f"{dedupe}:email", **common)] if mail_recipients() else []
+    rows += [
+        Notice(channel=Channel.WEBHOOK, target=target, dedupe_key=f"{dedupe}:hook:{target.pk}", **common)
+        for target in NoticeTarget.objects.filter(enabled=True).order_by("pk")
+    ]
+    queue_on_commit("incidents.notices_sweep")
+    Notice.objects.bulk_create(rows, ignore_conflicts=True)  # the same step of the same fault is told once
+
+
+def incident_content(incident: Incident, kind: str, *, now: datetime) -> dict[str, Any]:
+    """Return what a notice says: link, verdict, why, next and price."""
+    run = run_by_id(incident.run_id) if incident.run_id else None
+    lead = next(
+        (row for row in findings_of(incident_id=incident.pk, limit=500) if row.id == incident.lead_finding_id), None
+    )
+    lost = (
+        incident.gpu_hours_lost if incident.gpu_hours_lost is not None else lost_gpu_hours(incident, run, lead, now=now)
+    )
+    return {
+        "kind": kind,
+        "incident": id_write("inc", incident.pk),
+        "number": incident.number,
+        "title": incident.title,
+        "state": incident.state,
+        "level": incident.level,
+        "certainty": incident.certainty,
+        "class": incident.class_name,
+        "cause": incident.cause,
+        "subject": incident.subject,
+        "run": run.slug if run else None,
+        "verdict": lead.verdict if lead else incident.title,
+        "why": lead.why if lead else "",
+        "next": lead.next if lead else "",
+        "price": {
+            "at_risk_steps": run.at_risk_steps if run else None,
+            "at_risk_gpu_hours": run.at_risk_gpu_hours if run else None,
+            "lost_gpu_hours": lost,
+        },
+        "began_at": rfc3339(incident.began_at),
+        "found_at": rfc3339(incident.found_at),
+        "url": f"{settings.PUBLIC_URL}/incidents/{incident.number}",
+        "at": rfc3339(now),
+    }
+
+
+def mail_recipients() -> list[str]:
+    """Return the addresses of everyone who may act and has one, in alphabetical order."""
+    return sorted({p.email for p in people_all() if p.is_active and p.email and p.role in (Role.OPERATOR, Role.ADMIN)})
+
+
+def notices_send(*, now: datetime, limit: int = 50) -> int:
+    """Send what is due; return how many arrived. No transaction is open while a message travels."""
+    due = Notice.objects.filter(state=NoticeState.PENDING, next_try_at__lte=now).order_by("next_try_at", "pk")
+    sent = 0
+    for row in due.select_related("target")[:limit]:
+        wait_s = BACKOFF_S[min(row.tries, len(BACKOFF_S) - 1)]
+        # Compare-and-set: of two senders one changes the row. It is pushed ahead first, so that a sender that dies in
+        # the middle makes it come again: at least once.
+        mine = Notice.objects.filter(pk=row.pk, state=NoticeState.PENDING, tries=row.tries).update(
+            tries=row.tries + 1, next_try_at=now + timedelta(seconds=wait_s + TIMEOUT_S)
+        )
+        if mine:
+            sent += _try(row, now=now, wait_s=wait_s)
+    return sent
+
+
+def _try(row: Notice, *, now: datetime, wait_s: int) -> int:
+    try:
+        _deliver(row)
+    except (OSError, ValueError) as error:
+        over = row.tries + 1 >= MOST_TRIES
+        state = NoticeState.FAILED if over else NoticeState.PENDING
+        Notice.objects.filter(pk=row.pk).update(
+            state=state, error=str(error)[:500], next_try_at=now + timedelta(seconds=wait_s)
+        )
+        if over:
+            _say(row, "notice.failed", f"Notice given up after {MOST_TRIES} tries: {str(error)[:200]}", now=now)
+        return 0
+    Notice.objects.filter(pk=row.pk).update(state=NoticeState.SENT, sent_at=now, error="")
+    _say(row, "notice.sent", f"Told by {Channel(row.channel).label}: {row.payload['title']}", now=now)
+    return 1
+
+
+def _deliver(row: Notice) -> None:
+    if row.channel == Channel.WEBHOOK:
+        if row.target is None:
+            raise ValueError("its target is gone")
+        answer = signed_post(
+            row.target.url, {"notice": row.pk, **row.payload}, secret=row.target.secret, timeout_s=TIMEOUT_S
+        )
+        if not 200 <= answer.status < 300:
+            raise OSError(f"{row.target.name} answered {answer.status}")
+        return
+    EmailMessage(
+        subject=_subject(row.payload),
+        body=_body(row.payload),
+        to=mail_recipients(),
+        headers={"X-Paceline-Notice": str(row.pk)},
+    ).send()
+
+
+def _subject(payload: dict[str, Any]) -> str:
+    number = f"INC-{payload['number']} " if payload.get("number") else ""
+    line = f"[Paceline] {number}{NoticeKind(payload['kind']).label}: {payload['title']}"
+    return " ".join(line.split())[:200]
+
+
+def _body(payload: dict[str, Any]) -> str:
+    if "number" not in payload:
+        return f"{payload['text']}\n\n{payload['url']}\n"
+    price = payload["price"]
+    lines = [payload["verdict"], "", f"Why: {payload['why']}", f"Next: {payload['next']}", ""]
+    if price["at_risk_gpu_hours"] is not None:
+        lines.append(f"At risk: {price['at_risk_steps']:,} steps, {price['at_risk_gpu_hours']:,.1f} GPU-hours.")
+    if price["lost_gpu_hours"] is not None:
+        lines.append(f"Lost so far: {price['lost_gpu_hours']:,.1f} GPU-hours.")
+    return "\n".join([*lines, "", payload["url"], ""])
+
+
+def _say(row: Notice, kind: str, text: str, *, now: datetime) -> None:
+    incident = row.incident
+    stream = StreamKey.run(incident.run_id) if incident and incident.run_id else StreamKey.system()
+    with recording(now=now) as journal:
+        payload = {"notice": row.pk, "incident": incident.pk if incident else None, "channel": row.channel}
+        journal.add(stream, kind=kind, text=text, source=Source.SYSTEM, payload=payload)
+
+
+def notice_target_put(*, name: str, url: str, secret: str, by: str, source: str, now: datetime) -> int:
+    """Add a webhook that is told; return its row.
+
+    Raises:
+        BadRequest: no name, no http address, or a secret of under 16 characters.
+    """
+    if not name.strip():
+        raise BadRequest("name: say what this webhook is.")
+    if not url.startswith(("http://", "https://")) or len(url) > 500:
+        raise BadRequest("url: must be an http or https address.")
+    if len(secret) < 16:
+        raise BadRequest("secret: must have 16 characters or more; the receiver checks the signature with it.")
+    with recording(now=now) as journal:
+        row = NoticeTarget.objects.create(name=name.strip()[:100], url=url, secret=secret, created_at=now)
+        text = f"Notices go to “{row.name}”"
+        journal.add(
+            StreamKey.system(),
+            kind="notice.target",
+            text=text,
+            source=source,
+            actor_name=by,
+            payload={"target": row.pk},
+        )
+    return row.pk
+
+
+def notice_target_enable(*, target_id: int, enabled: bool, by: str, source: str, now: datetime) -> None:
+    """Switch a webhook on or off; a second call changes nothing."""
+    with recording(now=now) as journal:
+        changed = NoticeTarget.objects.filter(pk=target_id).exclude(enabled=enabled).update(enabled=enabled)
+        if changed:
+            text = f"Notices to webhook {target_id} are {'on' if enabled else 'off'}"
+            journal.add(
+                StreamKey.system(),
+                kind="notice.target",
+                text=text,
+                source=source,
+                actor_name=by,
+                payload={"target": target_id},
+            )
+
+
+def notice_retry(*, notice_id: int, now: datetime) -> None:
+    """Try a notice that was given up once more."""
+    Notice.objects.filter(pk=notice_id, state=NoticeState.FAILED).update(
+        state=NoticeState.PENDING, next_try_at=now, tries=0
+    )
