@@ -115,8 +115,6 @@ INSTALLED_APPS = [
     "apps.diagnosis",
     "apps.incidents",
     "apps.remediation",
-    "apps.reliability",
-    "apps.intake",
     "apps.console",
     "apps.rehearsal",
     "apps.config",

@@ -15,8 +15,6 @@ REST_ROOMS = (
     "diagnosis",
     "incidents",
     "remediation",
-    "reliability",
-    "intake",
     "rehearsal",
 )
 
@@ -46,6 +44,7 @@ urlpatterns = [
     path("api/v1/", include(_rest())),
     path("", include("apps.accounts.urls")),
     path("", include("apps.console.urls")),
+    path("", include("apps.rehearsal.urls")),
 ]
 
 handler404 = "apps.console.views.errors.not_found"

@@ -1,6 +1,0 @@
-from django.apps import AppConfig
-
-
-class IntakeConfig(AppConfig):
-    name = "apps.intake"
-    label = "intake"

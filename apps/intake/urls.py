@@ -1,5 +1,0 @@
-"""REST addresses of this room."""
-
-from django.urls import URLPattern
-
-api_urlpatterns: list[URLPattern] = []
