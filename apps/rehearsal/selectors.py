@@ -23,6 +23,7 @@ class FaultRow:
     node: str | None
     rank: int | None
     value: float
+    value_label: str
     once: bool
     set_at: str
 
@@ -92,6 +93,7 @@ def fault_row(fault: Fault, placement: Placement | None) -> FaultRow:
         node=fault.node,
         rank=found[0] if found else None,
         value=fault.value,
+        value_label=kind.value_label,
         once=kind.once,
         set_at=fault.set_at,
     )

@@ -11,6 +11,7 @@ from typing import Any
 
 from django.conf import settings
 
+from apps.common.access import Principal
 from apps.common.clock import rfc3339
 from apps.common.errors import Conflict, NotFound, Unprocessable
 from apps.fleet.services import cluster_ensure, nodes_ensure
@@ -28,7 +29,10 @@ from apps.rehearsal.trainer.faults import (
     placement_read,
 )
 from apps.rehearsal.trainer.gauges import MODEL
-from apps.runs.choices import Mode
+from apps.remediation.choices import ActionKind
+from apps.remediation.selectors.rows import ActionRow
+from apps.runs.choices import AttemptState, Mode
+from apps.runs.launcher import launcher_checked
 from apps.runs.selectors import RunRow, run_by_id
 from apps.runs.services import run_put
 
@@ -110,7 +114,7 @@ def _launcher(folder: Path, names: list[str], per_node: int) -> dict[str, Any]:
     command = [sys.executable, "-m", "apps.rehearsal.trainer", "--directory", str(folder)]
     command += ["--ranks-per-node", str(per_node), "--steps", str(STEPS), "--step-s", str(STEP_S)]
     command += ["--checkpoint-every", str(CHECKPOINT_EVERY)]
-    return {
+    recipe = {
         "kind": "LOCAL",
         "command": command,
         "directory": str(folder),
@@ -124,6 +128,40 @@ def _launcher(folder: Path, names: list[str], per_node: int) -> dict[str, Any]:
         "nodes": names,
         "stop_grace_s": 5,
     }
+    return launcher_checked(recipe)[0]
+
+
+def practice_start(
+    *, principal: Principal, source: str, now: datetime, nodes: int | None = None, ranks: int | None = None
+) -> ActionRow | None:
+    """Start the practice run by the same action as any user's run; return it, or None if it runs already.
+
+    Raises:
+        Conflict: another action holds the run.
+    """
+    run = practice_ensure(now=now, nodes=nodes, ranks=ranks)
+    if placement_read(practice_folder(run)) is not None and run.attempt_state == AttemptState.OPEN:
+        return None
+    return _request(run, ActionKind.RESTART_RUN, "The practice run is to be started", principal, source, now)
+
+
+def practice_stop(*, principal: Principal, source: str, now: datetime) -> ActionRow | None:
+    """Stop the practice run by the same action as any user's run; return it, or None if it does not run.
+
+    Raises:
+        NotFound: there is none yet.
+        Conflict: another action holds the run.
+    """
+    run = practice_run()
+    if run.attempt_state != AttemptState.OPEN:
+        return None
+    return _request(run, ActionKind.STOP_RUN, "The practice run is to be stopped", principal, source, now)
+
+
+def _request(run: RunRow, kind: str, reason: str, principal: Principal, source: str, now: datetime) -> ActionRow:
+    from apps.remediation.services import action_request
+
+    return action_request(principal=principal, source=source, kind=kind, run_id=run.id, reason=reason, now=now)
 
 
 def fault_set(

@@ -4,10 +4,12 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 
 from apps.common.errors import Unprocessable
 from apps.fleet.selectors import nodes_of
@@ -176,3 +178,89 @@ class TestREST:
         assert api("report").get(self.URL).status_code == 403
         assert api("operate", cluster_id=cluster).post(self.URL, body).status_code == 404
         assert api("operate", cluster_id=practice.cluster_id).post(self.URL, body).status_code == 201
+
+
+class TestPage:
+    def test_shows_what_runs_and_takes_a_fault(self, practising: Placement, operator: Any, client_as: Any) -> None:
+        browser = client_as(operator)
+
+        before = browser.get("/practice").content.decode()
+        sent = browser.post("/practice/faults", {"kind": "slow_rank", "target": "rank:2", "value": "1.7"})
+        after = browser.get("/practice?part=state").content.decode()
+
+        assert "4 ranks on 2 nodes" in before
+        assert "No fault is set" in before
+        assert (sent.status_code, sent.headers["Location"]) == (302, "/practice")
+        assert "1.7 times its usual compute time" in after
+        assert "rank 2" in after
+
+    def test_htmx_gets_the_changed_part(self, practising: Placement, operator: Any, client_as: Any) -> None:
+        browser = client_as(operator)
+        fault = {"kind": "lose_node", "target": "node:practice-01", "value": ""}
+
+        shown = browser.post("/practice/faults", fault, headers={"HX-Request": "true"}).content.decode()
+        fault_id = practice_read().faults[0].id
+        cleared = browser.post("/practice/faults", {"clear": fault_id}, headers={"HX-Request": "true"}).content.decode()
+
+        assert "A node is lost" in shown
+        assert "No fault is set" in cleared
+        assert "<html" not in shown
+
+    def test_what_cannot_be_set_is_said(self, practising: Placement, operator: Any, client_as: Any) -> None:
+        browser = client_as(operator)
+
+        missing = browser.post("/practice/faults", {"kind": "hang", "target": ""})
+        no_number = browser.post("/practice/faults", {"kind": "hang", "target": "rank:0", "value": "much"})
+
+        assert (missing.status_code, no_number.status_code) == (422, 400)
+        assert "Hang needs a rank" in missing.content.decode()
+        assert practice_read().faults == ()
+
+    def test_a_viewer_sees_and_cannot_act(self, practising: Placement, viewer: Any, client_as: Any) -> None:
+        browser = client_as(viewer)
+
+        assert "Set fault" not in browser.get("/practice").content.decode()
+        assert browser.post("/practice/faults", {"clear": ""}).status_code == 403
+        assert browser.post("/practice/switch", {"act": "stop"}).status_code == 403
+
+    def test_without_a_practice_run_it_offers_one(self, db: None, operator: Any, client_as: Any) -> None:
+        page = client_as(operator).get("/practice").content.decode()
+
+        assert "Not started yet" in page
+        assert "Start practice run" in page
+
+
+class TestCommand:
+    def run(self, *arguments: str) -> str:
+        said = StringIO()
+        call_command("practice", *arguments, stdout=said)
+        return said.getvalue()
+
+    def test_sets_shows_and_takes_away(self, practising: Placement) -> None:
+        made = self.run("--fault", "slow_rank", "--rank", "3", "--value", "2")
+
+        status = self.run("--status")
+        cleared = self.run("--clear")
+
+        assert made.split()[1:] == [
+            "slow_rank",
+            "rank",
+            "3",
+            "on",
+            "practice-02",
+            "2",
+            "times",
+            "its",
+            "usual",
+            "compute",
+            "time",
+        ]
+        assert "4 ranks on practice-01, practice-02" in status
+        assert made.strip() in status
+        assert cleared == "1 taken away\n"
+
+    def test_says_what_is_wrong(self, practice: RunRow) -> None:
+        with pytest.raises(CommandError, match="not running"):
+            self.run("--fault", "hang", "--rank", "0")
+
+        assert self.run("--status") == "does not run\n"
