@@ -80,7 +80,7 @@ def evaluate(window: Window, state: State) -> tuple[State, tuple[Answer, ...]]:
     closed: list[Verdict] = []
     by_step = _by_step(window)
     for at, step in enumerate(window.columns.steps.tolist()):
-        seen += 1
+        seen += _reported(window, at) or step in by_step
         _column_take(window, at, step, by_step.get(step, {}), found, episodes)
         for key in [key for key, one in found.items() if _healed(window, one, step)]:
             closed.append(_verdict(window, found.pop(key), episodes, CloseReason.RECOVERED))
@@ -90,6 +90,10 @@ def evaluate(window: Window, state: State) -> tuple[State, tuple[Answer, ...]]:
         answers = (*answers, _nothing(seen))
     kept = {"open": found, "columns": seen, "episodes": episodes[-MOST_STEPS:]}
     return State(CAUSE, DETECTOR.state_version, kept), answers
+
+
+def _reported(window: Window, at: int) -> bool:
+    return any(bool(np.isfinite(values[:, at]).any()) for values in window.columns.values.values())
 
 
 def _by_step(window: Window) -> dict[int, dict[str, dict[int, int]]]:
@@ -264,7 +268,7 @@ def _next(one: Mapping[str, Any], closed: CloseReason | None, *, alone: bool, ag
 def _nothing(seen: int) -> Undecided | Healthy:
     have = (plural(seen, "step"),)
     if not seen:
-        return Undecided(CAUSE, have, ("a settled step",), "No step has settled yet.")
+        return Undecided(CAUSE, have, ("a settled step with values",), "No step with values has settled yet.")
     return Healthy(CAUSE, have, "Every value was finite.")
 
 

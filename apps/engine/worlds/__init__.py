@@ -69,6 +69,7 @@ _ALL = (
             Truth("rank_lost", Subject(SubjectKind.NODE, node="node-03"), 130),
             Truth("no_telemetry", Subject(SubjectKind.NODE, node="node-03"), 130),
         ),
+        also=("hang",),
     ),
     World(
         "unheard_node",
@@ -86,7 +87,7 @@ _ALL = (
         "stale_checkpoint",
         "Every save from step 199 on fails while training goes on.",
         faults=(Fault(FaultKind.UNSAVED, 199),),
-        truths=(Truth("checkpoint_stale", Subject(SubjectKind.RUN), 199),),
+        truths=(Truth("checkpoint_stale", Subject(SubjectKind.RUN), 249),),
     ),
     World(
         "whole_stage_slow",

@@ -164,9 +164,15 @@ def _exits(story: Story, now: float) -> tuple[Fact, ...]:
 
 
 def windows(
-    story: Story, trigger: Trigger, *, columns: int = 1, limits: Mapping[str, float] | None = None, until_s: float = 0.0
+    story: Story,
+    trigger: Trigger,
+    *,
+    columns: int = 1,
+    look_every_s: float = LOOK_EVERY_S,
+    until_s: float = 0.0,
+    limits: Mapping[str, float] | None = None,
 ) -> Iterator[Window]:
-    """Yield the story's windows as they come: `columns` settled steps at a time, or a look each 2 s.
+    """Yield the story's windows as they come: `columns` settled steps at a time, or a look each `look_every_s`.
 
     until_s: how long the clock goes on looking after the last step that ends.
     """
@@ -176,5 +182,5 @@ def windows(
             yield columns_window(story, first, min(first + columns, end), limits=limits)
         return
     finite = story.start[np.isfinite(story.start)]
-    for now in np.arange(BEGAN_AT + LOOK_EVERY_S, float(finite[-1]) + until_s, LOOK_EVERY_S).tolist():
+    for now in np.arange(BEGAN_AT + look_every_s, float(finite[-1]) + until_s, look_every_s).tolist():
         yield clock_window(story, now, limits=limits)

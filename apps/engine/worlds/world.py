@@ -38,7 +38,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What must be found: the cause's module name and its subject, and the step of the fault."""
+    """What must be found: the cause's module name, its subject, and the step from which it can be known."""
 
     cause: str
     subject: Subject
@@ -51,7 +51,7 @@ class World:
 
     Ranks fill nodes in order, stages are blocks of ranks. `noise` is the coefficient of variation of compute time.
     A step takes data + slowest compute + communication + optimizer seconds; the save after every `save_every` steps
-    blocks for `save_s`.
+    blocks for `save_s`. `also`: causes that may come along with the truths (a lost node makes the others hang).
     """
 
     name: str
@@ -72,6 +72,7 @@ class World:
     report_s: float = 5.0
     faults: tuple[Fault, ...] = ()
     truths: tuple[Truth, ...] = ()
+    also: tuple[str, ...] = ()
 
     @property
     def ranks(self) -> int:
