@@ -1,0 +1,10 @@
+"""Addresses of the live feeds."""
+
+from django.urls import path
+
+from apps.console.consumers import FleetFeed, StreamFeed
+
+websocket_urlpatterns = [
+    path("ws/feed", StreamFeed.as_asgi()),
+    path("ws/fleet", FleetFeed.as_asgi()),
+]

@@ -1,0 +1,1 @@
+"""What pages show, put together from the rooms below. No rule is made here."""

@@ -1,0 +1,113 @@
+"""Event lanes under the heatmap, as the page draws them: marks with a place by step or by time."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from apps.common.clock import rfc3339
+from apps.common.ids import id_write
+from apps.console import words
+from apps.console.selectors.timeline import group_of
+from apps.fleet.selectors import nodes_by_id
+from apps.journal.choices import StreamKey
+from apps.journal.selectors import EventRow, events_latest
+from apps.runs.choices import Trust
+from apps.runs.selectors import AttemptRow, CheckpointRow, RunRow, attempts_of, checkpoints_of, placement_of
+
+MOST = 400
+Mark = dict[str, Any]
+
+
+def lanes_of(run: RunRow, *, attempt: AttemptRow | None, now: datetime) -> list[dict[str, Any]]:
+    """Return the lanes in their drawn order: attempts, checkpoints, findings, node events, actions, notes."""
+    events = events_latest(StreamKey.run(run.id), limit=MOST, kinds=("node.", "rank.", "action.", "note.", "practice."))
+    by_group: dict[str, list[EventRow]] = {}
+    for event in events:
+        by_group.setdefault("actions" if event.kind.startswith("practice.") else group_of(event.kind), []).append(event)
+    return [
+        {"name": "attempts", "marks": [_attempt(row) for row in attempts_of(run.id, limit=50)]},
+        {
+            "name": "checkpoints",
+            "marks": [_checkpoint(row, now=now) for row in checkpoints_of(run_id=run.id, limit=200)],
+        },
+        {"name": "findings", "marks": _findings(run)},
+        {"name": "node events", "marks": [_event(row, "event", tone="warn") for row in by_group.get("nodes", ())]},
+        {
+            "name": "actions",
+            "marks": [_event(row, "action", open=row.kind.endswith("proposed")) for row in by_group.get("actions", ())],
+        },
+        {"name": "notes", "marks": [_note(row) for row in by_group.get("people", ())]},
+    ]
+
+
+def _at(moment: datetime | None, step: int | None = None) -> dict[str, Any] | None:
+    if moment is None and step is None:
+        return None
+    return {"at": rfc3339(moment), "step": step}
+
+
+def _attempt(row: AttemptRow) -> Mark:
+    resumed = "" if row.resumed_from_step is None else f", resumed from {words.whole(row.resumed_from_step)}"
+    over = "" if row.ended_at is None else f", ended: {row.reason.lower().replace('_', ' ')}"
+    return {
+        "shape": "bar",
+        "from": _at(row.first_step_at or row.started_at),
+        "to": _at(row.ended_at),
+        "grows": row.ended_at is None,
+        "label": f"attempt {row.number}{resumed}{over}",
+        "href": f"?attempt={id_write('att', row.id)}",
+    }
+
+
+def _checkpoint(row: CheckpointRow, *, now: datetime) -> Mark:
+    bad = row.trust == Trust.FAILED
+    end = row.saved_at or (row.started_at + timedelta(seconds=row.duration_s) if row.duration_s else None)
+    took = f" in {words.spell(row.duration_s)}" if row.duration_s else ""
+    queued = f", {words.spell(row.queue_s)} queued" if row.queue_s else ""
+    word = {"PENDING": "being written", "FAILED": "failed", "SUSPECT": "complete, suspect", "DELETED": "deleted"}.get(
+        row.trust, "complete"
+    )
+    share = None if not row.duration_s or row.queue_s is None else max(0.0, 1 - row.queue_s / row.duration_s)
+    return {
+        "shape": "save",
+        "bad": bad,
+        "from": _at(row.started_at),
+        "to": _at(end),
+        "grows": end is None and (now - row.started_at).total_seconds() < 3600,
+        "write_share": share,
+        "label": f"{words.whole(row.step)} {word}{took}{queued}",
+        "href": "#timeline",
+    }
+
+
+def _findings(run: RunRow) -> list[Mark]:  # noqa: ARG001
+    return []
+
+
+def _event(row: EventRow, shape: str, **more: Any) -> Mark:
+    return {"shape": shape, "from": _at(row.happened_at), "label": row.text, "href": f"#e{row.seq}", **more}
+
+
+def _note(row: EventRow) -> Mark:
+    late = abs((row.recorded_at - row.happened_at).total_seconds()) > 120
+    return _event(row, "note", open=late)
+
+
+def placement_json(attempt_id: int) -> dict[str, dict[str, Any]]:
+    """Return node, local rank, stage and coordinates of each rank, by rank."""
+    row = placement_of(attempt_id)
+    if row is None:
+        return {}
+    nodes = nodes_by_id(row.node_ids)
+    found: dict[str, dict[str, Any]] = {}
+    for rank, (node_id, local, stage) in enumerate(
+        zip(row.nodes.tolist(), row.local_ranks.tolist(), row.stages.tolist(), strict=True)
+    ):
+        node = nodes.get(node_id)
+        found[str(rank)] = {
+            "node": node.name if node else None,
+            "local_rank": local if local >= 0 else None,
+            "stage": stage if stage >= 0 else None,
+            "gpu": row.gpus.get(str(rank)),
+            "coords": row.coords.get(str(rank)),
+        }
+    return found

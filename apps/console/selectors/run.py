@@ -1,0 +1,127 @@
+"""One run's page: the figures of its head and what the heatmap needs to know before its first cell."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from apps.common.ids import id_write
+from apps.console.selectors.fleet_of_runs import RunLine, run_line
+from apps.engine.tiles.metrics import metric_of
+from apps.journal.choices import StreamKey
+from apps.journal.selectors import stream_seq
+from apps.runs.selectors import AttemptRow, CheckpointRow, RunRow, attempt_by_id, attempts_of, checkpoint_newest_trusted
+
+FOLLOWED = 240
+"""Columns of the first picture, as the mock has them."""
+
+SHORT = {
+    "compute_s": ("Compute, without waiting", "compute"),
+    "communication_s": ("Waiting in collectives", "waits"),
+    "step_s": ("Step time", "step"),
+    "data_s": ("Waiting for data", "data"),
+    "forward_s": ("Forward", "forward"),
+    "backward_s": ("Backward", "backward"),
+    "optimizer_s": ("Optimizer", "optimizer"),
+    "checkpoint_s": ("Checkpoint, blocking", "checkpoint"),
+    "gc_s": ("Garbage collection", "GC"),
+    "loss": ("Loss", "loss"),
+    "grad_norm": ("Gradient norm", "grad. norm"),
+    "tokens": ("Tokens", "tokens"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunHead:
+    """The head of the page. What is not measured is None."""
+
+    line: RunLine
+    attempt: AttemptRow | None
+    attempts: int
+    slower_share: float | None
+    eta_at: datetime | None
+    eta_best_at: datetime | None
+    slip_s: float | None
+    checkpoint: CheckpointRow | None
+    next_checkpoint_step: int | None
+    next_checkpoint_at: datetime | None
+    restarts: int
+
+
+def run_head(run: RunRow, *, now: datetime) -> RunHead:
+    """Return the figures at the top of a run's page."""
+    attempts = attempts_of(run.id)
+    line = run_line(run)
+    eta_at = _eta(run, pace_s=run.step_s, now=now)
+    best_at = _eta(run, pace_s=run.own_best_step_s, now=now)
+    next_step = _next_checkpoint_step(run)
+    next_at = None
+    if next_step is not None and run.step is not None and run.step_s and run.attempt_state == "OPEN":
+        next_at = now + timedelta(seconds=(next_step - run.step) * run.step_s)
+    return RunHead(
+        line=line,
+        attempt=attempts[0] if attempts else None,
+        attempts=len(attempts),
+        slower_share=run.step_s / run.own_best_step_s - 1 if run.step_s and run.own_best_step_s else None,
+        eta_at=eta_at,
+        eta_best_at=best_at,
+        slip_s=(eta_at - run.due_at).total_seconds() if eta_at and run.due_at else None,
+        checkpoint=checkpoint_newest_trusted(run.id),
+        next_checkpoint_step=next_step,
+        next_checkpoint_at=next_at,
+        restarts=max(0, len(attempts) - 1),
+    )
+
+
+def _eta(run: RunRow, *, pace_s: float | None, now: datetime) -> datetime | None:
+    if run.steps_planned is None or run.step is None or not pace_s or run.state == "FINISHED":
+        return None
+    return now + timedelta(seconds=max(0, run.steps_planned - run.step - 1) * pace_s)
+
+
+def _next_checkpoint_step(run: RunRow) -> int | None:
+    every = run.checkpoint_setting.get("interval_steps")
+    if not every or run.step is None:
+        return None
+    return (run.step // int(every) + 1) * int(every)
+
+
+def heat_config(run: RunRow, *, attempt: AttemptRow | None, metrics: list[str], suspects: list[str]) -> dict[str, Any]:
+    """Return what the heatmap reads from the page: names, sizes and addresses, never cells."""
+    return {
+        "run": run.slug,
+        "api": "/api/v1/",
+        "attempt": None
+        if attempt is None
+        else {"id": id_write("att", attempt.id), "number": attempt.number, "state": attempt.state},
+        "world_size": (attempt.world_size if attempt else None) or 1,
+        "gpus_per_node": run.gpus_per_node or 8,
+        "metrics": [_metric(name) for name in metrics],
+        "suspects": suspects,
+        "first_step": run.first_step or 0,
+        "last_step": run.step,
+        "columns": FOLLOWED,
+        "lanes_url": f"/runs/{run.slug}/lanes" + (f"?attempt={id_write('att', attempt.id)}" if attempt else ""),
+        "placement_url": f"/runs/{run.slug}/placement" + (f"?attempt={id_write('att', attempt.id)}" if attempt else ""),
+    }
+
+
+def _metric(name: str) -> dict[str, str]:
+    known = metric_of(name)
+    label, short = SHORT.get(name, (known.label, known.label.lower()))
+    return {"name": name, "label": label, "short": short, "unit": known.unit, "worst": known.worst}
+
+
+def feed_path(run: RunRow, *, page: str = "") -> str:
+    """Return the address of the live feed that starts after what this render shows."""
+    return f"/ws/feed?stream=run:{run.slug}@{stream_seq(StreamKey.run(run.id))}" + (f"&page={page}" if page else "")
+
+
+def attempt_shown(run: RunRow, attempt_id: int | None) -> AttemptRow | None:
+    """Return the attempt a page is about: the one asked for, else the newest.
+
+    Raises:
+        NotFound: the one asked for does not exist.
+    """
+    if attempt_id is not None:
+        return attempt_by_id(attempt_id)
+    return attempt_by_id(run.attempt_id) if run.attempt_id else None

@@ -1,0 +1,51 @@
+"""The log as a timeline: which row is a person's, a finding, a node's, an action, a checkpoint or the system's."""
+
+from dataclasses import dataclass
+
+from apps.journal.choices import Source, StreamKey
+from apps.journal.selectors import EventRow, events_latest
+
+GROUPS = ("people", "findings", "nodes", "actions", "checkpoints", "system")
+_BY_NOUN = {
+    "note": "people",
+    "finding": "findings",
+    "incident": "actions",
+    "node": "nodes",
+    "rank": "nodes",
+    "gpu": "nodes",
+    "action": "actions",
+    "order": "actions",
+    "command": "actions",
+    "attempt": "actions",
+    "checkpoint": "checkpoints",
+}
+_DOTS = {"people": "person", "findings": "warn", "nodes": "", "actions": "do", "checkpoints": "ckpt", "system": ""}
+LATE_S = 120.0
+"""A note whose time differs from its writing by more than this says so for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineRow:
+    """One row as pages draw it."""
+
+    event: EventRow
+    group: str
+    dot: str
+    source: str
+
+
+def group_of(kind: str) -> str:
+    """Return which chip a kind of event belongs to."""
+    return _BY_NOUN.get(kind.partition(".")[0], "system")
+
+
+def run_timeline(run_id: int, *, limit: int = 80) -> list[TimelineRow]:
+    """Return a run's newest events as rows, newest first."""
+    return [timeline_row(event) for event in events_latest(StreamKey.run(run_id), limit=limit)]
+
+
+def timeline_row(event: EventRow) -> TimelineRow:
+    """Return one event as a row."""
+    group = group_of(event.kind)
+    dot = _DOTS[group] + (" full" if group == "actions" and not event.kind.endswith(".proposed") else "")
+    return TimelineRow(event=event, group=group, dot=dot, source=event.actor_name or Source(event.source).label)

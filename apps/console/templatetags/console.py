@@ -1,0 +1,99 @@
+"""Tags and filters of the pages: words for numbers, times that the reader's browser puts into its zone, status shapes."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from django import template
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from apps.common.clock import rfc3339
+from apps.console import words
+
+register = template.Library()
+
+for name in (
+    "whole",
+    "number",
+    "seconds",
+    "percent",
+    "gpu_hours",
+    "hours_number",
+    "times",
+    "spell",
+    "minutes",
+    "size",
+    "ranks",
+):
+    register.filter(name, getattr(words, name))
+
+
+@register.simple_tag
+def when(moment: datetime | None, form: str = "near", never: str = "never") -> SafeString | str:
+    """Return a `<time>`; `form` is clock, hm, day, near, full, ago, for or until (see static/js/times.js)."""
+    if moment is None:
+        return never
+    shown = moment.astimezone(UTC)
+    text = {"clock": f"{shown:%H:%M:%S}", "hm": f"{shown:%H:%M}"}.get(form, f"{shown:%d} {shown:%b} {shown:%H:%M} UTC")
+    return format_html(
+        '<time datetime="{}" data-as="{}" title="{}">{}</time>', rfc3339(moment), form, words.utc(moment), text
+    )
+
+
+@register.simple_tag
+def status(token: str, text: str, extra: str = "") -> SafeString:
+    """Return a status: shape, word and colour together."""
+    return format_html('<span class="st {}{}">{}</span>', token, f" {extra}" if extra else "", text)
+
+
+@register.simple_tag
+def bar(part: float | None, whole: float | None = 1.0, add: float = 0.0, ticks: int = 0, label: str = "") -> SafeString:
+    """Return a meter: `part` of `whole`, then `add` more. SVG, since a strict policy allows no style attributes."""
+    span = whole or 1.0
+    first = min(100.0, 100.0 * max(0.0, part or 0.0) / span)
+    more = min(100.0 - first, 100.0 * max(0.0, add) / span)
+    kind = "over" if (part or 0.0) + add > span else "fill"
+    at = [f"{100 * i / ticks:.2f}" for i in range(1, ticks)]
+    marks = format_html_join("", '<line class="tick" x1="{0}" x2="{0}" y1="0" y2="8"/>', ((x,) for x in at))
+    return format_html(
+        '<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" role="img" aria-label="{}">'
+        '<rect class="{}" width="{}" height="8"/><rect class="add" x="{}" width="{}" height="8"/>{}</svg>',
+        label, kind, f"{first:.2f}", f"{first:.2f}", f"{more:.2f}", marks,
+    )  # fmt: skip
+
+
+@register.simple_tag
+def worst_bar(share: float) -> SafeString:
+    """Return the bar of a worst list, from 0 to 1."""
+    width = max(1.0, min(100.0, 100 * share))
+    return format_html(
+        '<svg class="bar worst" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
+        '<rect class="fill" width="{}" height="8"/></svg>',
+        f"{width:.2f}",
+    )
+
+
+@register.filter
+def as_json(value: Any) -> str:
+    """Return JSON for a data attribute; the template escapes it."""
+    return json.dumps(value, separators=(",", ":"), default=str)
+
+
+@register.filter
+def iso(moment: datetime | None) -> str:
+    """Return a moment as RFC 3339, or nothing."""
+    return rfc3339(moment) or ""
+
+
+@register.filter
+def get(mapping: Any, key: Any) -> Any:
+    """Return a mapping's value, or None."""
+    return mapping.get(key) if mapping else None
+
+
+@register.filter
+def plural(n: int, noun: str) -> str:
+    """Return a count with its noun: `{{ n|plural:"node" }}`, `{{ n|plural:"class,classes" }}`."""
+    one, _, many = noun.partition(",")
+    return words.count(int(n), one, many)

@@ -1,0 +1,1 @@
+"""Pages and parts. Each parses, checks access, asks one selector or service, and renders."""

@@ -1,0 +1,87 @@
+"""What every page shares: who may see it, its frame, and how errors look."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from django.contrib.auth.views import redirect_to_login
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.views.decorators.cache import never_cache
+
+from apps.accounts.selectors import principal_of_user
+from apps.common.access import READ, Principal
+from apps.common.clock import now
+from apps.common.errors import Forbidden, NotFound, PacelineError
+from apps.console.selectors.frame import frame_read
+
+View = Callable[..., HttpResponse]
+
+
+def page(*, scope: str = READ, methods: tuple[str, ...] = ("GET", "HEAD")) -> Callable[[View], View]:
+    """Let signed-in people through who hold `scope`; the view gets them as `who`, and errors become pages or parts."""
+
+    def wrap(view: View) -> View:
+        @never_cache
+        @wraps(view)
+        def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+            if not request.user.is_authenticated:
+                return _to_sign_in(request)
+            if request.method not in methods:
+                return HttpResponse(status=405, headers={"Allow": ", ".join(methods)})
+            who = principal_of_user(request.user)  # type: ignore[arg-type]
+            try:
+                if not who.may(scope):
+                    raise Forbidden(f"This needs the right to {scope}; ask an admin for another role.")
+                return view(request, *args, who=who, **kwargs)
+            except PacelineError as error:
+                return error_page(request, error, who=who)
+
+        return answer
+
+    return wrap
+
+
+def _to_sign_in(request: HttpRequest) -> HttpResponse:
+    if request.headers.get("HX-Request"):
+        return HttpResponse(status=401, headers={"HX-Redirect": request.headers.get("HX-Current-URL", "/")})
+    return redirect_to_login(request.get_full_path())
+
+
+def render_page(
+    request: HttpRequest, template: str, *, who: Principal, active: str = "", status: int = 200, **context: Any
+) -> HttpResponse:
+    """Render a whole page inside the frame (top bar with counts and watch state)."""
+    moment = now()
+    frame = frame_read(now=moment)
+    return render(
+        request, template, {"who": who, "frame": frame, "active": active, "now": moment, **context}, status=status
+    )
+
+
+def render_part(
+    request: HttpRequest, template: str, *, who: Principal, status: int = 200, **context: Any
+) -> HttpResponse:
+    """Render one part of a page, for htmx."""
+    return render(request, template, {"who": who, "now": now(), **context}, status=status)
+
+
+def error_page(request: HttpRequest, error: PacelineError, *, who: Principal) -> HttpResponse:
+    """Say what failed, with its code and the request's id; a part gets a banner in its place."""
+    context = {
+        "error": error,
+        "code": error.code,
+        "facts": error.facts,
+        "request_id": getattr(request, "paceline_id", ""),
+    }
+    if request.headers.get("HX-Request"):
+        return render_part(request, "console/parts/error.html", who=who, status=error.http_status, **context)
+    template = "404.html" if isinstance(error, NotFound) else "console/error.html"
+    return render_page(request, template, who=who, status=error.http_status, **context)
+
+
+def back_to(request: HttpRequest, address: str) -> HttpResponse:
+    """Send the browser to `address` after a write, whether a form or htmx sent it."""
+    if request.headers.get("HX-Request"):
+        return HttpResponse(status=204, headers={"HX-Redirect": address})
+    return HttpResponseRedirect(address)

@@ -1,0 +1,156 @@
+"""How numbers and times are said on pages. A number and its unit are joined by a no-break space."""
+
+from datetime import UTC, datetime
+
+NBSP = "\u00a0"
+UNKNOWN = "not measured"
+
+
+def whole(value: float | None) -> str:
+    """Return a count with thousands separated by commas.
+
+    >>> whole(48431)
+    '48,431'
+    """
+    return UNKNOWN if value is None else f"{value:,.0f}"
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """Return a number with a fixed count of digits after the point.
+
+    >>> number(1455.0, 0), number(9.4, 2)
+    ('1,455', '9.40')
+    """
+    return UNKNOWN if value is None else f"{value:,.{digits}f}"
+
+
+def digits_for(value: float) -> int:
+    """Return how many digits after the point three figures of `value` need, 0 to 4."""
+    size = abs(value)
+    for digits, least in ((0, 100), (1, 10), (2, 1), (3, 0.1)):
+        if size >= least:
+            return digits
+    return 4 if size else 0
+
+
+def seconds(value: float | None) -> str:
+    """Return a duration of a step or phase: seconds with two digits, milliseconds below a tenth of a second.
+
+    >>> seconds(11.19), seconds(0.0412)
+    ('11.19\\xa0s', '41.2\\xa0ms')
+    """
+    if value is None:
+        return UNKNOWN
+    return f"{value:,.2f}{NBSP}s" if abs(value) >= 0.1 or value == 0 else f"{value * 1000:.3g}{NBSP}ms"
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """Return a share 0..1 as percent; percent exists only on pages.
+
+    >>> percent(0.359)
+    '35.9\\xa0%'
+    """
+    return UNKNOWN if share is None else f"{share * 100:.{digits}f}{NBSP}%"
+
+
+def gpu_hours(value: float | None) -> str:
+    """Return GPU-hours, with digits only where they matter.
+
+    >>> gpu_hours(266.4), gpu_hours(1.7), gpu_hours(0.02)
+    ('266\\xa0GPU-h', '1.7\\xa0GPU-h', '0.02\\xa0GPU-h')
+    """
+    return UNKNOWN if value is None else f"{hours_number(value)}{NBSP}GPU-h"
+
+
+def hours_number(value: float) -> str:
+    """Return the number alone of an amount of hours."""
+    return f"{value:,.{min(2, digits_for(value) if value < 10 else 0)}f}"
+
+
+def times(value: float | None) -> str:
+    """Return a ratio.
+
+    >>> times(1.2512)
+    '1.25\\xa0×'
+    """
+    return UNKNOWN if value is None else f"{value:.2f}{NBSP}×"
+
+
+def spell(value: float | None) -> str:
+    """Return a duration as people say it; `static/js/times.js` says the same words.
+
+    >>> [spell(x) for x in (12, 140, 1860, 25560, 187200)]
+    ['12\\xa0s', '2\\xa0min 20\\xa0s', '31\\xa0min', '7\\xa0h 06\\xa0min', '2\\xa0d 4\\xa0h']
+    """
+    if value is None:
+        return UNKNOWN
+    s = max(0, round(value))
+    if s < 60:
+        return f"{s}{NBSP}s"
+    minutes, rest = divmod(s, 60)
+    if s < 600 and rest:
+        return f"{minutes}{NBSP}min {rest}{NBSP}s"
+    if s < 3600:
+        return f"{minutes}{NBSP}min"
+    hours, minutes = divmod(minutes, 60)
+    if s < 172_800:
+        return f"{hours}{NBSP}h {minutes:02d}{NBSP}min"
+    return f"{hours // 24}{NBSP}d {hours % 24}{NBSP}h"
+
+
+def minutes(value: float | None) -> str:
+    """Return a downtime as m:ss, or h:mm:ss past an hour.
+
+    >>> minutes(520), minutes(4.2)
+    ('8:40', '0:04')
+    """
+    if value is None:
+        return UNKNOWN
+    s = max(0, round(value))
+    if s >= 3600:
+        return f"{s // 3600}:{s % 3600 // 60:02d}:{s % 60:02d}"
+    return f"{s // 60}:{s % 60:02d}"
+
+
+def size(value: float | None) -> str:
+    """Return bytes in the decimal unit that leaves one to three figures.
+
+    >>> size(2_300_000_000_000)
+    '2.3\\xa0TB'
+    """
+    if value is None:
+        return UNKNOWN
+    for unit, least in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if abs(value) >= least:
+            return f"{value / least:.1f}{NBSP}{unit}"
+    return f"{value:.0f}{NBSP}B"
+
+
+def utc(moment: datetime) -> str:
+    """Return a moment in words, UTC: what pages show without JavaScript, and under the pointer with it."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def count(n: int, one: str, many: str = "") -> str:
+    """Return a count with its noun.
+
+    >>> count(1, "node"), count(2, "node"), count(3, "class", "classes")
+    ('1 node', '2 nodes', '3 classes')
+    """
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
+def ranks(numbers: list[int] | tuple[int, ...], most: int = 4) -> str:
+    """Return ranks as ranges.
+
+    >>> ranks([128, 129, 130, 135])
+    '128–130, 135'
+    """
+    spans: list[list[int]] = []
+    for rank in sorted(numbers):
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    said = [f"{a}" if a == b else f"{a}–{b}" for a, b in spans[:most]]
+    return ", ".join(said) + (", …" if len(spans) > most else "")

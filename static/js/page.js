@@ -1,0 +1,27 @@
+/* Every signed-in page: theme, clock, keys, live feed. A page's own module is named by <body data-page>. */
+
+import { switchTheme, themeSwitch } from "./settings.js";
+import { format, heardClock, render, serverNow, tickTimes, utcText, zoneName } from "./times.js";
+import { keys } from "./keys.js";
+import { Feed } from "./feed.js";
+import { strips } from "./strips.js";
+import { quoteForms } from "./forms.js";
+
+const body = document.body, clock = document.querySelector("[data-clock]");
+if (body.dataset.now) heardClock(body.dataset.now);
+
+function drawClock() {
+  if (clock) { const now = serverNow(); clock.textContent = `${format(now, "clock")} ${zoneName()}`; clock.title = utcText(now); }
+  tickTimes();
+}
+themeSwitch(); render(document); drawClock(); setInterval(drawClock, 1000);
+strips(document); quoteForms(document);
+document.addEventListener("paceline:theme", () => strips(document));
+document.addEventListener("paceline:zone", drawClock);
+document.body.addEventListener("htmx:afterSwap", e => { render(document); strips(document); quoteForms(document); document.dispatchEvent(new CustomEvent("paceline:swapped", { detail: e.target })); });
+
+export const feed = body.dataset.feed ? new Feed(body.dataset.feed, { presence: body.dataset.presence }) : null;
+keys({ t: switchTheme });
+
+const own = { run: "./run.js", incident: "./incident.js", nodes: "./nodes.js", node: "./node.js", runs: "./runs.js", action: "./confirm.js", stepper: "./confirm.js", settings: "./forms.js" }[body.dataset.page];
+if (own) import(own).then(module => module.start?.({ feed }));
