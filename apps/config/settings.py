@@ -244,7 +244,7 @@ USE_TZ = True
 USE_I18N = False
 
 STATIC_URL = "/static/"
-STATIC_ROOT = Path(os.environ.get("PACELINE_STATIC_ROOT") or BASE_DIR / "staticfiles")
+STATIC_ROOT = os.environ.get("PACELINE_STATIC_ROOT") or None  # None: served from where the packages keep them
 STATICFILES_DIRS = [BASE_DIR / "static"]
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_MAX_AGE = 60 if not _flag("PACELINE_STATIC_CACHE", False) else 86_400
