@@ -19,7 +19,7 @@ def run(voice: Voice, given: dict[str, str]) -> None:
 
     Raises: LocalProblem, StopAsked.
     """
-    root = Path(given.get("PACELINE_DATA_DIR") or REPOSITORY / "data").absolute()
+    root = Path(given.get("PACELINE_DATA_DIR") or REPOSITORY / "data").resolve()
     bind = given.get("PACELINE_BIND") or DEFAULT_BIND
     with ExitStack() as stack:
         watch = stack.enter_context(Watch().installed())

@@ -79,7 +79,7 @@ def folder_open(root: Path) -> DataFolder:
 
     Raises: FolderOfAnotherVersion, FolderUnusable, DiskFull.
     """
-    folder = DataFolder(root.absolute())
+    folder = DataFolder(root.resolve())
     try:
         root_make(folder.root)
         if not os.access(folder.root, os.W_OK | os.X_OK):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from apps.config.local import outside, postgres, processes
 from apps.config.local.folder import DataFolder, replace_file
+from apps.config.local.launches import launches_alive
 from apps.config.local.listener import address_of
 from apps.config.local.problems import StepFailed, disk_full, last_words
 from apps.config.local.programs import Program
@@ -178,4 +179,6 @@ class Installation:
                 self.voice.say("practice", f"did not stop in time: {last_words(program.log)}")
         self.folder.environment.unlink(missing_ok=True)
         self.supervisor.stop()
+        for launch in launches_alive(self.folder.root):
+            self.voice.say("run", f"goes on: pid {launch.pid}, {launch.command[:120]}")
         self.voice.say("paceline", "has stopped; the data stays.")
