@@ -46,6 +46,7 @@ def _kind_answer(kind: Kind) -> dict[str, Any]:
         "label": kind.label,
         "target": kind.target,
         "value": kind.value_label or None,
+        "choices": list(kind.choices),
         "default": kind.default,
         "least": kind.least,
         "most": kind.most,

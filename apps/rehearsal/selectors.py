@@ -23,7 +23,7 @@ class FaultRow:
     node: str | None
     rank: int | None
     value: float
-    value_label: str
+    value_words: str
     once: bool
     set_at: str
 
@@ -93,7 +93,7 @@ def fault_row(fault: Fault, placement: Placement | None) -> FaultRow:
         node=fault.node,
         rank=found[0] if found else None,
         value=fault.value,
-        value_label=kind.value_label,
+        value_words=kind.words(fault.value),
         once=kind.once,
         set_at=fault.set_at,
     )

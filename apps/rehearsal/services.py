@@ -19,7 +19,6 @@ from apps.journal.choices import Source, StreamKey
 from apps.journal.services import recording
 from apps.rehearsal.selectors import PRACTICE, FaultRow, fault_row, practice_folder, practice_run
 from apps.rehearsal.trainer.faults import (
-    KINDS,
     Fault,
     FaultRefused,
     Placement,
@@ -161,7 +160,9 @@ def practice_stop(*, principal: Principal, source: str, now: datetime) -> Action
 def _request(run: RunRow, kind: str, reason: str, principal: Principal, source: str, now: datetime) -> ActionRow:
     from apps.remediation.services import action_request
 
-    return action_request(principal=principal, source=source, kind=kind, run_id=run.id, reason=reason, now=now)
+    return action_request(
+        principal=principal, kind=kind, run_id=run.id, node_id=None, reason=reason, source=source, now=now
+    )
 
 
 def fault_set(
@@ -234,8 +235,7 @@ def _place(fault: Fault) -> tuple[str, str | None, int | None]:
 
 def _words(row: FaultRow) -> str:
     where = f"rank {row.rank} on {row.node}" if row.rank is not None else row.node or "everywhere"
-    value_label = KINDS[row.kind].value_label
-    amount = f", {row.value:g} {value_label}" if value_label else ""
+    amount = f", {row.value_words}" if row.value_words else ""
     return f"{row.label} ({where}{amount})"
 
 

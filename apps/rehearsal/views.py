@@ -15,12 +15,19 @@ from apps.rehearsal.trainer.faults import KINDS
 
 @page()
 def practice(request: HttpRequest, *, who: Principal) -> HttpResponse:
-    """Show the practice page, or with `?part=state` or `?part=panel` that part alone."""
-    context = {"practice": _practice(who), "kinds": list(KINDS.values()), "may": who.may(OPERATE)}
+    """Show the practice page, or with `?part=state` or `?part=panel` that part alone.
+
+    `running` says what the reader's panel was drawn for: where that is no longer so, it is told to draw itself anew.
+    """
+    row = _practice(who)
+    context = {"practice": row, "kinds": list(KINDS.values()), "may": who.may(OPERATE)}
     part = request.GET.get("part", "")
-    if part in ("state", "panel"):
-        return render_part(request, f"rehearsal/{part}.html", who=who, **context)
-    return render_page(request, "rehearsal/page.html", who=who, **context)
+    if part not in ("state", "panel"):
+        return render_page(request, "rehearsal/page.html", who=who, **context)
+    answer = render_part(request, f"rehearsal/{part}.html", who=who, **context)
+    if part == "state" and request.GET.get("running", "") != ("yes" if row and row.running else "no"):
+        answer["HX-Trigger"] = "practice-switched"
+    return answer
 
 
 @page(scope=OPERATE, methods=("POST",))

@@ -206,6 +206,18 @@ class TestPage:
         assert "No fault is set" in cleared
         assert "<html" not in shown
 
+    def test_a_panel_drawn_for_another_state_is_told_to_draw_itself_anew(
+        self, practising: Placement, operator: Any, client_as: Any
+    ) -> None:
+        browser = client_as(operator)
+
+        stale = browser.get("/practice?part=state&running=no")
+        fresh = browser.get("/practice?part=state&running=yes")
+
+        assert stale.headers["HX-Trigger"] == "practice-switched"
+        assert "HX-Trigger" not in fresh.headers
+        assert "Make it fail" in browser.get("/practice?part=panel").content.decode()
+
     def test_what_cannot_be_set_is_said(self, practising: Placement, operator: Any, client_as: Any) -> None:
         browser = client_as(operator)
 
@@ -219,7 +231,7 @@ class TestPage:
     def test_a_viewer_sees_and_cannot_act(self, practising: Placement, viewer: Any, client_as: Any) -> None:
         browser = client_as(viewer)
 
-        assert "Set fault" not in browser.get("/practice").content.decode()
+        assert "Make it fail" not in browser.get("/practice").content.decode()
         assert browser.post("/practice/faults", {"clear": ""}).status_code == 403
         assert browser.post("/practice/switch", {"act": "stop"}).status_code == 403
 

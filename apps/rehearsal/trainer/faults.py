@@ -27,6 +27,20 @@ class Kind:
     least: float
     most: float
     once: bool
+    choices: tuple[str, ...] = ()
+
+    @property
+    def usual(self) -> str:
+        """Return the value that is taken where none is given, as one would type it."""
+        return f"{self.default:g}"
+
+    def words(self, value: float) -> str:
+        """Return what `value` means, empty where this kind has none."""
+        if self.choices:
+            return self.choices[int(value)]
+        if self.name == "crash":
+            return f"exit status {value:g}" if value else "killed by a signal"
+        return f"{value:g} {self.value_label}" if self.value_label else ""
 
 
 RANK, NODE, ANY = "rank", "node", "any"
@@ -35,8 +49,10 @@ KINDS = {
     kind.name: kind
     for kind in (
         Kind("slow_rank", "A rank is slow in compute", RANK, "times its usual compute time", 1.5, 1.01, 20, False),
-        Kind("hang", "A rank hangs", RANK, "(0: inside the collective, 1: on its way there)", 0, 0, 1, True),
-        Kind("crash", "A rank crashes", RANK, "exit code (0: killed by a signal)", 0, 0, 255, True),
+        Kind(
+            "hang", "A rank hangs", RANK, "where: 0 or 1", 0, 0, 1, True, ("inside the collective", "on its way there")
+        ),
+        Kind("crash", "A rank crashes", RANK, "exit status, 0: killed by a signal", 0, 0, 255, True),
         Kind("nan", "NaN in a rank's gradient", RANK, "", 0, 0, 0, False),
         Kind(
             "slow_checkpoint",

@@ -89,5 +89,5 @@ def status_lines(row: PracticeRow) -> list[str]:
 def fault_words(row: FaultRow) -> str:
     """Return a fault as one line that begins with its id."""
     where = f"rank {row.rank} on {row.node}" if row.rank is not None else row.node or "everywhere"
-    amount = f"  {row.value:g} {row.value_label}" if row.value_label else ""
+    amount = f"  {row.value_words}" if row.value_words else ""
     return f"{row.id}  {row.kind}  {where}{amount}"
