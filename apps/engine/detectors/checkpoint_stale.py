@@ -65,7 +65,8 @@ def evaluate(window: Window, state: State) -> tuple[State, tuple[Answer, ...]]:
     newest = max(int(window.beats.step.max()) if len(window.beats.step) else -1, int(state.values.get("newest", -1)))
     began: dict[str, float] = dict(state.values.get("began", {}))
     interval = _interval(window.attempt, saves)
-    good = {int(step): one for step, one in saves.items() if one["state"] == "SAVED"}
+    # An earlier attempt may have saved further steps than this one has reached again.
+    good = {int(step): one for step, one in saves.items() if one["state"] == "SAVED" and int(step) <= newest}
     last = max(good) if good else None
     facts = _facts(window, newest, good, last, saves)
     late, of = _lateness(facts, interval)

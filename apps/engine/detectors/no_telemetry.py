@@ -32,7 +32,7 @@ from apps.engine.detectors._words import in_words, plural
 CAUSE = "no_telemetry"
 
 SEVERAL = 3
-"""From this many silent nodes on it is one finding about the run: what is silent is what they share. Source: CONTRACT."""
+"""From this many silent nodes on it is one finding about what they share. Source: CONTRACT, Findings."""
 
 
 def evaluate(window: Window, state: State) -> tuple[State, tuple[Answer, ...]]:
@@ -82,7 +82,7 @@ def _silent_now(window: Window, who: Presence, silent: Any, known: Any) -> dict[
     everybody = len(nodes) == int(known.sum())
     if everybody or len(nodes) >= SEVERAL:
         entry = {"node": None, "nodes": sorted(nodes), "since": min(since), "step": step, "everybody": everybody}
-        return {str(SubjectKind.RUN): entry}
+        return {str(SubjectKind.RUN if everybody else SubjectKind.CLUSTER): entry}
     return {
         f"{SubjectKind.NODE}:{node}": {"node": node, "nodes": [node], "since": at, "step": step, "everybody": False}
         for node, at in zip(nodes, since, strict=True)
@@ -100,7 +100,8 @@ def _verdict(entry: dict[str, Any], window: Window, who: Presence, closed: Close
     known = int(np.isfinite(who.node_s).sum())
     silence_s = max(window.now - entry["since"], 0.0)
     everybody, nodes = entry["everybody"], entry["nodes"]
-    kind = SubjectKind.NODE if entry["node"] else SubjectKind.RUN
+    shared = SubjectKind.RUN if everybody else SubjectKind.CLUSTER
+    kind = SubjectKind.NODE if entry["node"] else shared
     subject = Subject(kind, node=entry["node"], nodes=() if entry["node"] else tuple(nodes))
     ranks = [int(r) for node in nodes for r in window.placement.ranks_on(list(window.placement.nodes).index(node))]
     return Verdict(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -136,7 +137,7 @@ class TestEveryDetector:
             story = tell(world)
             whole_state, whole = run(detector, [columns_window(story, 0, end)])
             edges = [0, *cuts, end]
-            parts = [columns_window(story, a, b) for a, b in zip(edges, edges[1:], strict=False)]
+            parts = [columns_window(story, a, b) for a, b in pairwise(edges)]
             half_state, half = run(detector, parts)
         else:
             looks = list(around(detector, world))
