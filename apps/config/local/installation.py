@@ -172,6 +172,8 @@ class Installation:
 
     def down(self) -> None:
         """Stop the practice run through its launcher, then everything of ours; say which runs go on."""
+        if not self.supervisor.children:
+            return
         self.voice.say("paceline", "stops …")
         if self.practising:
             program = self.command("practice", "--stop")

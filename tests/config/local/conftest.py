@@ -1,18 +1,13 @@
-import os
-import signal
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.config.local.marked import Marked
+from tests.marked import Marked, marking
 
 
 @pytest.fixture
 def marked(tmp_path: Path) -> Iterator[Marked]:
-    found = Marked(tmp_path)
-    yield found
-    for pid in found.pids():
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    """Processes of this test, none of which outlives it."""
+    with marking(tmp_path) as found:
+        yield found

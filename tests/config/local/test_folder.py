@@ -18,7 +18,7 @@ from apps.config.local.folder import (
     replace_file,
 )
 from apps.config.local.problems import DiskFull, FolderInUse, FolderOfAnotherVersion, FolderUnusable
-from tests.config.local.marked import Marked, read_until
+from tests.marked import Marked, read_until
 
 HOLD = (
     "import sys, time; from pathlib import Path; from apps.config.local.folder import folder_claim\n"

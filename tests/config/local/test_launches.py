@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from apps.config.local.launches import Launch, launches_alive
-from tests.config.local.marked import Marked, eventually
+from tests.marked import Marked, eventually
 
 RUN = "import sys, time; time.sleep(1000)"
 

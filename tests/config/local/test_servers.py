@@ -20,7 +20,7 @@ from apps.config.local.problems import FolderOfAnotherVersion, NoServers, NoUser
 from apps.config.local.programs import program_await, program_start, program_stop
 from apps.config.local.servers import RunningServers, servers_choose, servers_start
 from apps.config.local.userns import NAMESPACE, SAME, account_identity, identity_works, server_identity
-from tests.config.local.marked import Marked, read_until
+from tests.marked import Marked, read_until
 from tests.servers import FOLDER_PREFIX
 
 ROOT = os.geteuid() == 0

@@ -13,7 +13,7 @@ from apps.config.local.rotation import logs_rotate
 from apps.config.local.supervisor import Backoff, Supervisor
 from apps.config.local.voice import Voice
 from apps.config.local.watch import StopAsked, Watch
-from tests.config.local.marked import Marked, eventually, read_until
+from tests.marked import Marked, eventually, read_until
 
 SLEEP = "exec sleep 1000"
 

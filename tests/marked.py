@@ -1,16 +1,17 @@
 """Processes that a test starts carry a mark in their environment, so that none can hide when it is over."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[3]
+REPOSITORY = Path(__file__).resolve().parents[1]
 MARK = "PACELINE_TEST_MARK"
 PATIENCE_S = 30.0
 
@@ -64,6 +65,18 @@ class Marked:
     def gone(self) -> bool:
         """Return whether nothing is left under the mark, soon."""
         return eventually(lambda: not self.pids())
+
+
+@contextmanager
+def marking(folder: Path) -> Iterator[Marked]:
+    """Start processes while the block runs; end what is left of them behind it."""
+    found = Marked(folder)
+    try:
+        yield found
+    finally:
+        for pid in found.pids():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def read_until(process: subprocess.Popen[str], words: str) -> str:
