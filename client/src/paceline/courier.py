@@ -1,7 +1,6 @@
 """Takes reports, keeps them on disk, delivers them: a thread of its own, so that a slow server delays nobody.
 
-An attempt's door is found by opening the attempt by its key, which is idempotent: every node's sender does it, whoever
-is first. Fresh reports go before the backlog; the end of an attempt goes after its reports.
+Fresh reports go before the backlog; the end of an attempt goes after its reports.
 """
 
 from __future__ import annotations
@@ -13,16 +12,15 @@ from dataclasses import dataclass, field
 from time import monotonic, sleep
 from typing import Callable
 
+from paceline.attempts import Attempts
 from paceline.drops import Drops
 from paceline.say import say_once
-from paceline.spool import Entry, Spool, Target, boot_of, is_end, label_of
+from paceline.spool import Entry, Spool, boot_of, is_end, label_of
 from paceline.transport import Answer, Backoff, Server, Verdict, path
 
 ADOPT_EVERY_S = 10.0
 MEMORY_MAX_BYTES = 4 * 1024 * 1024
 """What is kept in memory where the disk refuses."""
-CREATE_AFTER_S = 15.0
-"""A run that rank 0's node has not created by then is created by whoever needs it."""
 DENIED_AT_LEAST_S = 10.0
 BACKLOG_PAUSE_S = 0.02
 
@@ -36,9 +34,7 @@ class Lane:
     ends: deque[str] = field(default_factory=deque)
     fresh: str | None = None
     backoff: Backoff = field(default_factory=Backoff)
-    attempt: str | None = None
-    missing_since: float | None = None
-    described: bool = False
+    denied: bool = False
     refused: bool = False
 
     def next(self) -> str | None:
@@ -86,6 +82,7 @@ class Courier:
         self.on_kept: Callable[[dict[str, int]], None] = lambda _acks: None
         self._server = server
         self._spool = spool
+        self._attempts = Attempts(server, spool)
         self._inbox: queue.SimpleQueue[Entry | None] = queue.SimpleQueue()
         self._lanes: dict[str, Lane] = {}
         self._memory: dict[str, Entry] = {}
@@ -122,6 +119,8 @@ class Courier:
 
     def stop(self, timeout_s: float) -> None:
         """Deliver what can be delivered within `timeout_s`, then stop; the rest stays on disk."""
+        for backoff in (self._backoff, *(lane.backoff for lane in list(self._lanes.values()) if not lane.denied)):
+            backoff.worked()  # one more try each: the last chance for a while
         self._stop_at = monotonic() + timeout_s
         self._inbox.put(None)
         if self._thread.is_alive():
@@ -140,7 +139,10 @@ class Courier:
     def _done(self) -> bool:
         if self._stop_at is None:
             return False
-        return monotonic() >= self._stop_at or (self._inbox.empty() and self._ready() is None)
+        if monotonic() >= self._stop_at:
+            return True
+        left = any(lane.next() is not None and not lane.denied for lane in self._lanes.values())
+        return self._inbox.empty() and not left
 
     def _pause(self) -> float:
         now = monotonic()
@@ -225,51 +227,20 @@ class Courier:
         if entry is None:
             lane.drop(name)
             return
-        answer = self._send(lane, entry)
+        answer = self._send(entry)
         self.last_answer = answer
         self._judge(lane, entry, answer)
         if boot_of(name) != self.boot or len(lane.names) > 1:
             sleep(BACKLOG_PAUSE_S)
 
-    def _send(self, lane: Lane, entry: Entry) -> Answer:
+    def _send(self, entry: Entry) -> Answer:
         target = entry.target
         if target.kind == "node":
             return self._server.request("POST", path("nodes", target.name, entry.door), entry.body)
-        lane.attempt = lane.attempt or self._spool.attempt_recall(lane.label)
-        if lane.attempt is None:
-            answer = self._open(lane, target)
-            if lane.attempt is None:
-                return answer
-        return self._server.request("POST", path("attempts", lane.attempt, entry.door), entry.body)
-
-    def _open(self, lane: Lane, target: Target) -> Answer:
-        """Open the attempt by its key; the run is made first where it doesn't exist or has something to say."""
-        if target.creates and target.run_fields and not lane.described:
-            lane.described = self._describe(target)
-        body = {"key": target.key, "world_size": target.world_size}
-        if target.resumed_from_step is not None:
-            body["resumed_from_step"] = target.resumed_from_step
-        door = path("runs", target.name, "attempts")
-        answer = self._server.request("POST", door, body)
-        if answer.status == 404 and self._may_create(lane, target) and self._describe(target):
-            answer = self._server.request("POST", door, body)
-        found = answer.body.get("id")
-        if answer.verdict is Verdict.DELIVERED and isinstance(found, str):
-            lane.attempt = found
-            self._spool.attempt_remember(lane.label, found)
-        return answer
-
-    def _may_create(self, lane: Lane, target: Target) -> bool:
-        if lane.missing_since is None:
-            lane.missing_since = monotonic()
-        return target.creates or monotonic() - lane.missing_since > CREATE_AFTER_S
-
-    def _describe(self, target: Target) -> bool:
-        """Create or update the run; return False if the server could not be asked."""
-        answer = self._server.request("PUT", path("runs", target.name), target.run_fields)
-        if answer.verdict in (Verdict.DENIED, Verdict.NEVER):
-            say_once("run", f"run {target.name} could not be described ({answer.status}): {answer.message}")
-        return answer.status != 0
+        attempt, answer = self._attempts.find(target)
+        if attempt is None:
+            return answer
+        return self._server.request("POST", path("attempts", attempt, entry.door), entry.body)
 
     def _judge(self, lane: Lane, entry: Entry, answer: Answer) -> None:
         now = monotonic()
@@ -277,6 +248,7 @@ class Courier:
         if verdict is Verdict.DELIVERED:
             self._backoff.worked()
             lane.backoff.worked()
+            lane.denied = False
             self.delivered += 1
             self._let_go(entry)
         elif entry.door == "end" and 400 <= answer.status < 500 and verdict in (Verdict.NOT_YET, Verdict.NEVER):
@@ -286,30 +258,30 @@ class Courier:
             lane.wait_in_line(entry.name)
         elif verdict is Verdict.DENIED:
             say_once("token", f"the server does not accept the token ({answer.status}): {answer.message}; reports wait")
+            lane.denied = True
             lane.backoff.failed(now, at_least_s=DENIED_AT_LEAST_S)
             lane.wait_in_line(entry.name)
-        elif verdict is Verdict.NEVER or self._is_refused_for_good(lane, answer):
+        elif verdict is Verdict.NEVER or self._is_refused_for_good(entry, answer):
             self._refuse(lane, entry, answer)
         else:
             self._not_yet(lane, entry, answer, now)
 
     def _not_yet(self, lane: Lane, entry: Entry, answer: Answer, now: float) -> None:
-        if answer.status == 404 and lane.attempt is not None:
-            lane.attempt = None  # the server was set up anew, or the attempt purged: find it by its key again
-            self._spool.attempt_forget(lane.label)
+        if answer.status == 404 and self._attempts.is_open(entry.target):
+            self._attempts.forget(entry.target)  # the server was set up anew, or the attempt purged
         if answer.code == "ATTEMPT_LIVE":
             say_once(lane.label, f"another attempt of {entry.target.name} is still reporting; reports wait on disk")
         lane.backoff.failed(now, retry_after_s=answer.retry_after_s)
         lane.wait_in_line(entry.name)
 
-    def _is_refused_for_good(self, lane: Lane, answer: Answer) -> bool:
+    def _is_refused_for_good(self, entry: Entry, answer: Answer) -> bool:
         """A conflict other than a live attempt stays one: the key is over, or belongs to another world size."""
-        return answer.status == 409 and lane.attempt is None and answer.code != "ATTEMPT_LIVE"
+        return answer.status == 409 and answer.code != "ATTEMPT_LIVE" and not self._attempts.is_open(entry.target)
 
     def _refuse(self, lane: Lane, entry: Entry, answer: Answer) -> None:
         say_once(f"{lane.label}{answer.status}", f"{entry.target.name}: refused ({answer.status}): {answer.message}")
         lost = [entry.name]
-        if lane.attempt is None and entry.target.kind != "node":
+        if entry.target.kind == "attempt" and not self._attempts.is_open(entry.target):
             lane.refused = True
             lost = list({entry.name, *lane.names, *lane.ends} | ({lane.fresh} if lane.fresh else set()))
         self.drops.add("reports the server refused", len(lost))

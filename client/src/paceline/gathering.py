@@ -23,6 +23,7 @@ class Opening:
     run: str
     world_size: int
     key: str | None = None
+    external_id: str | None = None
     resumed_from_step: int | None = None
     creates: bool = False
     run_fields: dict[str, Any] = field(default_factory=dict)
@@ -44,6 +45,7 @@ class Opening:
             key=self.key or "",
             world_size=self.world_size,
             resumed_from_step=self.resumed_from_step,
+            external_id=self.external_id,
             creates=self.creates,
             run_fields=self.run_fields,
         )

@@ -44,6 +44,8 @@ URGENT_AFTER_S = 0.02
 """An exit waits this long for others of the same moment; a launcher that kills the rest leaves little time."""
 AWAY_INTERVAL_S = 20.0
 """Reports closed while the server is away hold more each, so that the spool lasts."""
+OTHERS_S = 1.0
+"""Ranks that end together are given this long to say so, before the attempt is ended or its sender leaves."""
 MAX_GATHERED_BYTES = 256 * 1024
 """A report is closed before it grows past this; with base64 and gzip it stays far below the client's 10 MiB."""
 
@@ -76,7 +78,7 @@ class Hub:
         self.courier.on_kept = self._kept
         known = predecessor.key if predecessor else None
         key = known or (None if settings.torchrun else settings.base_key)
-        self._opening = Opening(settings.run, settings.world_size, key)
+        self._opening = Opening(settings.run, settings.world_size, key, settings.external_id)
         self._gathering = Gathering(settings.node, self.boot)
         self._watch = Watch(settings.node)
         self._members: dict[str, Member] = {}
@@ -86,6 +88,7 @@ class Hub:
         self._ping_at = 0.0
         self._place = True
         self._end: str | None = None
+        self._end_by = 0.0
         self._stop_within_s: float | None = None
         self._selector = selectors.DefaultSelector()
         self._waker = Waker()
@@ -168,14 +171,15 @@ class Hub:
             self._close_report()
 
     def _wait_s(self) -> float:
-        if self._watch.missing:
+        if self._watch.in_a_hurry:
             return URGENT_AFTER_S
         until = self._ping_at if self._opening.key is None else min(self._ping_at, self._flush_at)
         return max(until - monotonic(), 0.0)
 
     def _close_report(self) -> None:
         interval_s = self._settings.interval_s
-        self._flush_at = monotonic() + (max(AWAY_INTERVAL_S, interval_s) if self.courier.away else interval_s)
+        now = monotonic()
+        self._flush_at = now + (max(AWAY_INTERVAL_S, interval_s) if self.courier.away else interval_s)
         lost = self.drops.news()
         if lost:
             self._watch.note(None, lost)
@@ -185,7 +189,7 @@ class Hub:
         ):
             self.courier.post(entry)
         self._place = self._place and not members
-        if self._end is not None:
+        if self._end is not None and (self._is_last() or now >= self._end_by):
             self.courier.post(self._gathering.end(self._opening, self._end))
             self._end = None
 
@@ -211,7 +215,10 @@ class Hub:
             self.courier.stop(0.0)
             return
         own = self._identity.process
-        if all(member.left for process, member in self._members.items() if process != own):
+        until = monotonic() + min(OTHERS_S, within_s / 2)
+        while monotonic() < until and not self._is_last():  # ranks that end together leave through one sender
+            self._turn()
+        if self._is_last():
             self._watch.gone_alone(own)
         leaving = own not in self._watch.missing  # else whoever follows looks how this process ends
         if self._opening.key is not None:
@@ -219,6 +226,10 @@ class Hub:
         self.courier.stop(within_s)
         self._acknowledge()
         self._tell_all(ROSTER, self._roster(leaving=leaving))
+
+    def _is_last(self) -> bool:
+        """True when all other ranks have said goodbye."""
+        return all(member.left for process, member in self._members.items() if process != self._identity.process)
 
     # -- connections -----------------------------------------------------------------------------------------------
     def _hear_all(self, timeout_s: float) -> None:
@@ -288,7 +299,8 @@ class Hub:
             self._gathering.forget(member.identity.process)
         self._watch.left(member.identity, words)
         self._watch.urgent = True
-        self._end = self._end or words.get("end")
+        if words.get("end"):
+            self._end, self._end_by = words["end"], monotonic() + OTHERS_S
         member.left, member.beat = True, None
 
     def _lose(self, link: Link) -> None:

@@ -74,6 +74,7 @@ class Missing:
 
     identity: Identity
     since: float
+    told: bool = False
 
 
 class Watch:
@@ -109,6 +110,11 @@ class Watch:
         if missing is not None:
             self.exit(missing.identity, text=f"rank {missing.identity.rank}: ended without finish()")
 
+    @property
+    def in_a_hurry(self) -> bool:
+        """True while a process may be dying this very moment."""
+        return any(not missing.told for missing in self.missing.values())
+
     def look(self) -> None:
         """Settle what can be settled about the missing."""
         now = monotonic()
@@ -123,11 +129,11 @@ class Watch:
             if seen.gone and (seen.code is not None or seen.signal is not None or age > DYING_S or seen.state is None):
                 self._settle(process)
                 self.exit(identity, code=seen.code, signal=seen.signal)
-            elif not seen.gone and age > RETURN_S:
-                self._settle(process)
-                self.note(
-                    identity.rank, f"rank {identity.rank}: its process {identity.pid} lives but no longer reports"
-                )
+            elif not seen.gone and age > RETURN_S and not missing.told:
+                missing.told = True
+                word = WORDS.get(seen.state or "", "in an unknown state")
+                text = f"rank {identity.rank}: process {identity.pid} no longer reports; it is {word}"
+                self.note(identity.rank, text)
 
     def exit(self, identity: Identity, *, code: int | None = None, signal: int | None = None, text: str = "") -> None:
         """Make an exit event and have it sent at once."""

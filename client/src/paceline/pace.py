@@ -41,12 +41,19 @@ class Pace:
         self._deferred = DeferredReader(recorder)
         self._pid = os.getpid()
         self._exception: str | None = None
+        self._earlier_hook = sys.excepthook
         self._done = reporter is None
 
     @property
     def active(self) -> bool:
         """True while this process reports."""
         return not self._done
+
+    @property
+    def sends(self) -> bool:
+        """True while this process is the sender of its node."""
+        hub = self._reporter.hub if self._reporter is not None else None
+        return hub is not None and hub.alive
 
     @property
     def rank(self) -> int:
@@ -193,6 +200,8 @@ class Pace:
         self._done = True
         self._recorder.unwatch_gc()
         atexit.unregister(self._at_exit)
+        if sys.excepthook == self._hook:
+            sys.excepthook = self._earlier_hook
         try:
             assert self._reporter is not None
             self._reporter.finish(words, timeout_s)
@@ -217,13 +226,13 @@ class Pace:
     def _watch_end(self) -> None:
         """Be called at the process's end, and at an exception that nobody catches."""
         atexit.register(self._at_exit)
-        earlier = sys.excepthook
+        self._earlier_hook = sys.excepthook
+        sys.excepthook = self._hook
 
-        def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    def _hook(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not self._done:
             self._on_exception(kind, error, trace)
-            earlier(kind, error, trace)
-
-        sys.excepthook = hook
+        self._earlier_hook(kind, error, trace)
 
     def _in_child(self) -> None:
         """A forked child (a data loader's worker) neither reports nor keeps the connection of a dead parent open."""

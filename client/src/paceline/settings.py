@@ -33,6 +33,7 @@ class Settings:
     world_size: int
     local_rank: int
     base_key: str
+    external_id: str | None
     torchrun: bool
     launch: str
     gpu: str | None
@@ -88,6 +89,7 @@ def settings_read(
         world_size=world_size,
         local_rank=local_rank,
         base_key=base,
+        external_id=external_id(environ, base),
         torchrun=is_torchrun(environ),
         launch=_launch(environ, base),
         gpu=environ.get("PACELINE_GPU") or _gpu_named(environ, local_rank),
@@ -126,6 +128,13 @@ def base_key(environ: Mapping[str, str], *, world_size: int, node: str) -> str |
     if run_id.lower() not in NOT_A_KEY:
         return f"torchrun:{run_id}"
     return f"plain:{node}/{secrets.token_hex(8)}" if alone else None
+
+
+def external_id(environ: Mapping[str, str], base: str) -> str | None:
+    """Return the job this launch belongs to: a later launch of the same job follows this one without waiting."""
+    if environ.get("SLURM_JOB_ID"):
+        return f"slurm:{environ['SLURM_JOB_ID']}"
+    return base if is_torchrun(environ) else None
 
 
 def own_dir(kind: str) -> str:

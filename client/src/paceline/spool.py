@@ -33,6 +33,7 @@ class Target:
     key: str = ""
     world_size: int = 0
     resumed_from_step: int | None = None
+    external_id: str | None = None
     creates: bool = False
     run_fields: dict[str, Any] = field(default_factory=dict)
 

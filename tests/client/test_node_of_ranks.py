@@ -1,0 +1,171 @@
+"""Real processes: four ranks of one node, one of which sends for all."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from tests.client.conftest import Node
+from tests.client.server import RecordingServer, eventually
+
+MakeNode = Callable[..., Node]
+
+
+def identities(server: RecordingServer) -> Counter[tuple[str, str, int]]:
+    return Counter((report["sender"], report["boot"], report["seq"]) for report in server.reports())
+
+
+class TestOneSender:
+    def test_sends_every_step_of_every_rank_once(self, server: RecordingServer, make_node: MakeNode) -> None:
+        node = make_node(server.url)
+
+        node.start_all(4, "--steps", "60")
+        node.wait()
+
+        cells = server.cells("step_s")
+        steps = {rank: {step for one, step in cells if one == rank} for rank in range(4)}
+        assert all(steps[rank] == set(range(node.step(rank) + 1)) for rank in range(4))
+        assert max(identities(server).values()) == 1
+        assert len({report["boot"] for report in server.reports()}) <= 4
+
+    def test_opens_the_attempt_by_key_and_ends_it_once(self, server: RecordingServer, make_node: MakeNode) -> None:
+        node = make_node(server.url)
+
+        node.start_all(4, "--steps", "30")
+        node.wait()
+
+        assert server.attempts == {"launch-1": "att_1"}
+        assert server.ends() == [{"reason": "FINISHED"}]
+        assert not [event for event in server.part("events") if event["kind"] == "exit"]
+
+    def test_says_where_each_rank_sits(self, server: RecordingServer, make_node: MakeNode) -> None:
+        node = make_node(server.url)
+
+        node.start_all(4)
+        eventually(lambda: {place["rank"] for place in server.part("placement")} == {0, 1, 2, 3})
+        place = next(place for place in server.part("placement") if place["rank"] == 2)
+
+        assert place == {"rank": 2, "node": "node-1", "local_rank": 2, "gpu": None, "coords": {"dp": 2}}
+        assert len({report["sender"] for report in server.reports()}) == 1
+        assert len({report["boot"] for report in server.reports()}) == 1
+
+    def test_beats_go_on_while_a_rank_waits_in_a_socket(self, server: RecordingServer, make_node: MakeNode) -> None:
+        node = make_node(server.url)
+        node.start_all(4, "--block-at", "10")
+        eventually(lambda: all(node.step(rank) == 9 for rank in range(4)))
+
+        before = len(server.part("beats"))
+        eventually(lambda: len(server.part("beats")) > before + 40)
+        newest = {beat["rank"]: beat for beat in server.part("beats")}
+
+        assert {beat["phase"] for beat in newest.values()} == {"communication"}
+        assert {beat["step"] for beat in newest.values()} == {9}
+        assert min(beat["phase_age_s"] for beat in newest.values()) > 1
+
+
+class TestTakeOver:
+    def test_a_killed_sender_is_followed_and_its_exit_told(self, server: RecordingServer, make_node: MakeNode) -> None:
+        node = make_node(server.url)
+        node.start_all(4)
+        eventually(lambda: len(server.reports()) > 2)
+        killed = node.sender()
+
+        node.ranks[killed].send_signal(signal.SIGKILL)
+        exits = eventually(lambda: [event for event in server.part("events") if event["kind"] == "exit"])
+        survivors = [rank for rank in range(4) if rank != killed]
+        at = {rank: node.step(rank) for rank in survivors}
+        eventually(lambda: all(node.step(rank) > at[rank] + 30 for rank in survivors))
+        node.end()
+
+        assert [(event["rank"], event["signal"]) for event in exits] == [(killed, 9)]
+        cells = server.cells("step_s")
+        for rank in survivors:
+            assert {step for one, step in cells if one == rank} == set(range(node.step(rank) + 1))
+        assert max(identities(server).values()) == 1
+        assert len({report["boot"] for report in server.reports()}) >= 2
+
+    def test_a_stopped_sender_is_followed_and_steps_down_when_it_wakes(
+        self, server: RecordingServer, make_node: MakeNode
+    ) -> None:
+        node = make_node(server.url)
+        node.start_all(4)
+        eventually(lambda: len(server.reports()) > 2)
+        stopped = node.sender()
+        boot = server.reports()[-1]["boot"]
+
+        node.ranks[stopped].send_signal(signal.SIGSTOP)
+        eventually(lambda: server.reports()[-1]["boot"] != boot, because="nobody took over")
+        notes = eventually(lambda: [event for event in server.part("events") if "stopped" in event.get("text", "")])
+        node.ranks[stopped].send_signal(signal.SIGCONT)
+        at = node.step(stopped)
+        eventually(lambda: node.step(stopped) > at + 30)
+        node.end()
+
+        assert notes[0]["rank"] == stopped
+        assert not [event for event in server.part("events") if event["kind"] == "exit"]
+        cells = server.cells("step_s")
+        for rank in range(4):
+            assert {step for one, step in cells if one == rank} == set(range(node.step(rank) + 1))
+        assert max(identities(server).values()) == 1
+
+    def test_a_rank_that_joins_late_finds_the_sender(self, server: RecordingServer, make_node: MakeNode) -> None:
+        node = make_node(server.url)
+        node.start_all(3)
+        eventually(lambda: len(server.reports()) > 1)
+
+        node.start(3)
+        eventually(lambda: {beat["rank"] for beat in server.part("beats")} == {0, 1, 2, 3})
+
+        assert len({report["boot"] for report in server.reports()}) == 1
+        assert {place["rank"] for place in server.part("placement")} == {0, 1, 2, 3}
+
+
+class TestExits:
+    def exits(self, server: RecordingServer) -> list[dict[str, Any]]:
+        return [event for event in server.part("events") if event["kind"] == "exit"]
+
+    def test_a_killed_rank_is_told_by_its_sender(self, server: RecordingServer, make_node: MakeNode) -> None:
+        node = make_node(server.url)
+        node.start_all(4)
+        eventually(lambda: {beat["rank"] for beat in server.part("beats")} == {0, 1, 2, 3})
+        victim = next(rank for rank in range(4) if rank != node.sender())
+
+        node.ranks[victim].send_signal(signal.SIGKILL)
+        exits = eventually(lambda: self.exits(server))
+
+        assert [(event["rank"], event["signal"], event["node"]) for event in exits] == [(victim, 9, "node-1")]
+
+    def test_an_exception_is_told_with_its_trace(self, server: RecordingServer, make_node: MakeNode) -> None:
+        node = make_node(server.url, world_size=1)
+
+        node.start(0, "--raise-at", "5").wait(30)
+        exits = self.exits(server)
+        logs = [event for event in server.part("events") if event["kind"] == "log"]
+
+        assert [(event["rank"], event["code"]) for event in exits] == [(0, 1)]
+        assert "ValueError: the loss is on fire" in exits[0]["text"]
+        assert 'raise ValueError("the loss is on fire")' in logs[0]["text"]
+        assert "ValueError: the loss is on fire" in node.stderr(0)
+        assert server.ends() == []
+
+    def test_an_exit_status_is_told_as_the_kernel_knows_it(self, server: RecordingServer, make_node: MakeNode) -> None:
+        node = make_node(server.url, world_size=2)
+        node.start(0)
+        eventually(lambda: len(server.reports()) > 1)
+
+        node.start(1, "--steps", "10", "--end", "status-3")
+        exits = eventually(lambda: self.exits(server))
+
+        assert [(event["rank"], event.get("code")) for event in exits] == [(1, 3)]
+
+    def test_an_end_without_finish_is_told_by_the_last_process_itself(
+        self, server: RecordingServer, make_node: MakeNode
+    ) -> None:
+        node = make_node(server.url, world_size=1)
+
+        node.start(0, "--steps", "10", "--end", "nothing").wait(30)
+
+        assert ["without finish" in event["text"] for event in self.exits(server)] == [True]
+        assert server.ends() == []
