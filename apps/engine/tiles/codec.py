@@ -22,6 +22,7 @@ from apps.engine.tiles.metrics import Kind
 from apps.engine.tiles.planes import Split
 from apps.engine.tiles.predict import Mode, predict, restore
 from apps.engine.tiles.rounding import Cells, Domain, rounded, to_codes, to_values
+from apps.engine.tiles.turning import turned
 
 MAGIC: Final = b"PTIL"
 VERSION: Final = 1
@@ -70,7 +71,7 @@ def encode(cells: Cells, kind: Kind) -> bytes:
     shape("cells", cells, None, None)
     if max(cells.shape) > 0xFFFF:
         raise ArgumentInvalid("A tile has at most 65,535 entities and columns.", shape=cells.shape)
-    by_column = np.ascontiguousarray(cells.T, "<f4")
+    by_column = turned(np.asarray(cells, "<f4"))
     absent = np.isnan(by_column)
     if absent.all():
         return _frame(kind, Domain.INTEGER, Mode.COLUMN, _NONE, by_column.shape, planes.NOTHING)

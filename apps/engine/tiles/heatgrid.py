@@ -17,6 +17,7 @@ from apps.engine.tiles.pooling import RowGroups
 from apps.engine.tiles.pyramid import Pool, mean_of, plane_of
 from apps.engine.tiles.rounding import Cells
 from apps.engine.tiles.rows import RowLayout
+from apps.engine.tiles.turning import roomy
 
 How = Literal["max", "min", "mean"]
 
@@ -84,13 +85,13 @@ def assemble(
     size = (bucket.columns, rows.n_rows)
     finder = _Finder(order, rows)
     if how == "mean":
-        total, count = np.zeros(size, np.float32), np.zeros(size, np.float32)
+        total, count = roomy(*size, np.float32(0)), roomy(*size, np.float32(0))
         for part in parts:
             for cells, counts in _sums(part):
                 _gather(cells, part, bucket, finder, np.add, total)
                 _gather(counts, part, bucket, finder, np.add, count)
         return Grid(np.ascontiguousarray(mean_of(total, count).T), rows, bucket, how)
-    out = np.full(size, ABSENT, np.float32)
+    out = roomy(*size, ABSENT)
     for part in parts:
         _gather(part.cells.T, part, bucket, finder, np.fmax if how == "max" else np.fmin, out)
     return Grid(np.ascontiguousarray(out.T), rows, bucket, how)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apps.engine.tiles.rounding import Codes
+from apps.engine.tiles.turning import turned
 
 Mask = NDArray[np.bool_]
 
@@ -108,7 +109,7 @@ def _take(mode: Mode, codes: Codes, absent: Mask | None, column: Codes) -> Predi
     residual = codes - column[:, None]
     row = np.empty(0, np.int32)
     if mode is Mode.COLUMN_ROW:
-        row = _medians(np.ascontiguousarray(residual.T), None if absent is None else np.ascontiguousarray(absent.T))
+        row = _medians(turned(residual), None if absent is None else turned(absent))
         residual -= row
     if absent is not None:
         residual[absent] = 0

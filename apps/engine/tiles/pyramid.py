@@ -15,6 +15,7 @@ from apps.engine.tiles.layout import COLUMN_POOL, StageNodeOrder
 from apps.engine.tiles.metrics import Worst
 from apps.engine.tiles.pooling import RowGroups
 from apps.engine.tiles.rounding import Cells
+from apps.engine.tiles.turning import turned
 
 Pool = Literal["worst", "max", "min", "mean"]
 POOLS: Final = get_args(Pool)
@@ -97,7 +98,7 @@ def pool_columns(pooled: Pooled, factor: int = COLUMN_POOL) -> Pooled:
     """
 
     def by_columns(cells: Cells, combine: np.ufunc) -> Cells:
-        return pooling.pool_columns(np.ascontiguousarray(cells.T), factor, combine).T
+        return pooling.pool_columns(turned(cells), factor, combine).T
 
     count = by_columns(pooled.count, np.add)
     return Pooled(
@@ -127,7 +128,7 @@ def pool_entities(pooled: Pooled, order: StageNodeOrder, entity_level: int) -> P
     groups = RowGroups.of(_labels(order, entity_level))
 
     def by_rows(cells: Cells, combine: np.ufunc) -> Cells:
-        return groups.pool(np.ascontiguousarray(cells.T), combine).T
+        return groups.pool(turned(cells), combine).T
 
     count = by_rows(pooled.count, np.add)
     return Pooled(

@@ -8,6 +8,7 @@ from apps.engine.checks import shape
 from apps.engine.tiles.hot import ABSENT
 from apps.engine.tiles.layout import StageNodeOrder
 from apps.engine.tiles.rounding import Cells
+from apps.engine.tiles.turning import turned
 
 Relative = Literal["none", "peers", "self", "step"]
 RELATIVES: Final = ("none", "peers", "self", "step")
@@ -29,7 +30,7 @@ def to_peers(cells: Cells, order: StageNodeOrder) -> Cells:
     [1.0, 1.0, 1.5, 1.0]
     """
     shape("cells", cells, order.n_entities, None)
-    by_column = np.ascontiguousarray(cells.T)
+    by_column = turned(cells)
     out = np.empty_like(by_column)
     ends = [*order.stage_starts[1:].tolist(), order.n_entities]
     for start, end in zip(order.stage_starts.tolist(), ends, strict=True):
@@ -75,7 +76,7 @@ def medians(cells: Cells) -> Cells:
     >>> medians(np.array([[1, np.nan], [3, np.nan], [np.nan, 5]], np.float32)).tolist()
     [2.0, 5.0]
     """
-    by_column = np.ascontiguousarray(cells.T)
+    by_column = turned(cells)
     n = by_column.shape[1]
     if not n:
         return np.full(len(by_column), ABSENT, np.float32)

@@ -11,6 +11,7 @@ from apps.engine.errors import ArgumentInvalid
 from apps.engine.tiles.hot import ABSENT
 from apps.engine.tiles.metrics import Worst
 from apps.engine.tiles.rounding import Cells
+from apps.engine.tiles.turning import turned
 
 Seconds = NDArray[np.float64]
 
@@ -74,7 +75,7 @@ def to_time_axis(cells: Cells, began_s: Seconds, ended_s: Seconds, bucket: TimeB
     out = np.full((bucket.columns, len(cells)), ABSENT, np.float32)
     if not known.any():
         return out.T
-    values = np.ascontiguousarray(cells[:, known].T)
+    values = turned(np.ascontiguousarray(cells[:, known]))
     ended = np.maximum.accumulate(ended_s[known])
     began = np.maximum.accumulate(np.minimum(began_s[known], ended))
     edges = bucket.edges_s()
