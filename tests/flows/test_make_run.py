@@ -115,7 +115,6 @@ class TestMakeRun:
             "fold": "--queues=fold",
             "watch": "--queues=watch",
             "orders": "--queues=orders",
-            "slow": "--queues=slow",
             "beat": "celery.beat:Scheduler",
             "valkey": "valkey-server",
             "postgres": "/postgres -D",

@@ -1,4 +1,4 @@
-"""Paceline's own processes, as programs: web, one worker for each kind of work, beat."""
+"""Paceline's own processes, as programs: web, a worker for each kind of work, beat."""
 
 import http.client
 import os
@@ -14,7 +14,7 @@ from apps.config.local.programs import Program
 REPOSITORY = Path(__file__).resolve().parents[3]
 TIER = 1
 
-CELERY = (sys.executable, "-m", "celery", "--app", "apps.config.celery:app")
+CELERY = (sys.executable, "-m", "celery", "--app")
 
 QUIET = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel=INFO")
 """Workers need no news of each other: every stage finds its work in the database."""
@@ -31,10 +31,9 @@ class WorkerKind:
 
 
 WORKERS = (
-    WorkerKind("fold", "fold"),
+    WorkerKind("fold", "fold,slow", concurrency=2),
     WorkerKind("watch", "watch"),
     WorkerKind("orders", "orders", concurrency=2, stop_grace_s=30.0),
-    WorkerKind("slow", "slow"),
 )
 """Each kind has a process of its own: a full inbox or a long clean-up never delays a button or a hang check."""
 
@@ -92,7 +91,15 @@ def worker_program(folder: DataFolder, environment: dict[str, str], kind: Worker
     pool = ("--pool=solo",) if kind.concurrency == 1 else ("--pool=threads", f"--concurrency={kind.concurrency}")
     return Program(
         name=kind.name,
-        command=(*CELERY, "worker", f"--queues={kind.queues}", f"--hostname={kind.name}@paceline", *pool, *QUIET),
+        command=(
+            *CELERY,
+            "apps.config.celery:app",
+            "worker",
+            f"--queues={kind.queues}",
+            f"--hostname={kind.name}@paceline",
+            *pool,
+            *QUIET,
+        ),
         log=folder.logs / f"{kind.name}.log",
         folder=REPOSITORY,
         environment=environment,
@@ -102,10 +109,17 @@ def worker_program(folder: DataFolder, environment: dict[str, str], kind: Worker
 
 
 def beat_program(folder: DataFolder, environment: dict[str, str]) -> Program:
-    """Return the clock. Its schedule is code and kept in memory: nothing on disk that a crash could spoil."""
+    """Return the clock; `apps.config.beat` says how it differs from the workers."""
     return Program(
         name="beat",
-        command=(*CELERY, "beat", "--scheduler=celery.beat:Scheduler", "--pidfile=", "--loglevel=WARNING"),
+        command=(
+            *CELERY,
+            "apps.config.beat:app",
+            "beat",
+            "--scheduler=celery.beat:Scheduler",
+            "--pidfile=",
+            "--loglevel=WARNING",
+        ),
         log=folder.logs / "beat.log",
         folder=REPOSITORY,
         environment=environment,

@@ -19,7 +19,7 @@ class TestWorkers:
 
         assert sorted(served) == sorted(QUEUES)
 
-    def test_folding_and_cleaning_share_no_process_with_checks_and_orders(self) -> None:
+    def test_folding_and_cleaning_share_no_process_with_checks_or_orders(self) -> None:
         kinds = [set(kind.queues.split(",")) for kind in WORKERS]
 
         assert [kind for kind in kinds if kind & {"watch", "orders"} and kind & {"fold", "slow"}] == []
