@@ -12,7 +12,7 @@ from apps.config.local.listener import address_of
 from apps.config.local.problems import StepFailed, disk_full, last_words
 from apps.config.local.programs import Program
 from apps.config.local.servers import START_LIMIT_S, Servers, servers_choose
-from apps.config.local.supervisor import Supervisor, says_disk_full
+from apps.config.local.supervisor import Child, Supervisor, says_disk_full
 from apps.config.local.voice import Voice
 
 COMMAND_LIMIT_S = 600.0
@@ -53,8 +53,13 @@ class Installation:
         """
         try:
             self.servers_up()
-            link = self.database_up()
-            self.processes_up()
+            self.voice.say("paceline", "brings the database up to date …")
+            self.manage("migrate", "--noinput")
+            self.voice.say("paceline", "starts web, workers and beat …")
+            web = self.web_up()
+            link = self.first_link()  # the web process loads meanwhile, on the other core
+            self.supervisor.await_ready(web, limit_s=WEB_LIMIT_S)
+            self.workers_up()
             self.welcome(link)
             self.practice_start()
             self.supervisor.serve()
@@ -94,10 +99,8 @@ class Installation:
             outside.broker_check(servers.redis_url)
             self.voice.say("valkey", f"{outside.address_words(servers.redis_url)} answers.")
 
-    def database_up(self) -> str:
-        """Bring the tables up to date and return a link that signs the first operator in once; it is kept nowhere."""
-        self.voice.say("paceline", "brings the database up to date …")
-        self.manage("migrate", "--noinput")
+    def first_link(self) -> str:
+        """Return a link that signs the first operator in once. What the command printed is kept nowhere else."""
         program = self.command("first_operator")
         program.log.unlink(missing_ok=True)
         try:
@@ -125,9 +128,8 @@ class Installation:
         said = last_words(program.log) or "none"
         raise StepFailed(f"`manage.py {words[0]}` {how}. Its last words: {said} (whole log: {program.log}).")
 
-    def processes_up(self) -> None:
-        """Start web, workers and beat, and wait until a page is served."""
-        self.voice.say("paceline", "starts web, workers and beat …")
+    def web_up(self) -> Child:
+        """Start the web processes and return the first."""
         count = max(1, int(self.given.get("PACELINE_WEB_PROCESSES") or 1))
         webs = [
             self.supervisor.add(
@@ -135,10 +137,13 @@ class Installation:
             )
             for number in range(1, 1 + count)
         ]
+        return webs[0]
+
+    def workers_up(self) -> None:
+        """Start the workers and the clock: after the first page, for which a person waits."""
         for kind in processes.WORKERS:
             self.supervisor.add(processes.worker_program(self.folder, self.environment, kind))
         self.supervisor.add(processes.beat_program(self.folder, self.environment))
-        self.supervisor.await_ready(webs[0], limit_s=WEB_LIMIT_S)
 
     def welcome(self, link: str) -> None:
         """Say where to go, and open it on a desktop."""
