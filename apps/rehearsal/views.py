@@ -1,5 +1,7 @@
 """The practice page: what runs, and buttons that make it fail."""
 
+from typing import Any
+
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
@@ -20,7 +22,7 @@ def practice(request: HttpRequest, *, who: Principal) -> HttpResponse:
     `running` says what the reader's panel was drawn for: where that is no longer so, it is told to draw itself anew.
     """
     row = _practice(who)
-    context = {"practice": row, "kinds": list(KINDS.values()), "may": who.may(OPERATE)}
+    context: dict[str, Any] = {"practice": row, "kinds": list(KINDS.values()), "may": who.may(OPERATE)}
     part = request.GET.get("part", "")
     if part not in ("state", "panel"):
         return render_page(request, "rehearsal/page.html", who=who, **context)
@@ -62,8 +64,7 @@ def switch(request: HttpRequest, *, who: Principal) -> HttpResponse:
 def _answer(request: HttpRequest, who: Principal) -> HttpResponse:
     """Answer the changed part to htmx, and send a plain form back to the page."""
     if request.headers.get("HX-Request"):
-        context = {"practice": _practice(who), "may": True}
-        return render_part(request, "rehearsal/state.html", who=who, **context)
+        return render_part(request, "rehearsal/state.html", who=who, practice=_practice(who), may=True)
     return back_to(request, reverse("practice"))
 
 
