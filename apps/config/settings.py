@@ -304,6 +304,7 @@ LOGGING = {
     "loggers": {
         "axes": {"level": "WARNING"},
         "celery.app.trace": {"level": "WARNING"},
+        "celery.worker.strategy": {"level": "WARNING"},  # a line for each of some tasks a second
         "django.channels.server": {"level": "WARNING"},
     },
 }

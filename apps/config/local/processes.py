@@ -16,7 +16,12 @@ TIER = 1
 
 CELERY = (sys.executable, "-m", "celery", "--app")
 
-QUIET = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel=INFO")
+QUIET = (
+    "--without-gossip",
+    "--without-mingle",
+    "--without-heartbeat",
+    f"--loglevel={os.environ.get('PACELINE_LOG_LEVEL', 'INFO')}",
+)
 """Workers need no news of each other: every stage finds its work in the database."""
 
 

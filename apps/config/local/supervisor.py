@@ -174,6 +174,8 @@ class Supervisor:
                 self.ended(child, child.process.returncode)
             elif child.process is None and time.monotonic() >= child.due_at_s:
                 self.launch(child)
+                if child.process is not None:
+                    self.voice.say(child.program.name, f"started again (pid {child.process.pid}).")
         for job in [job for job in self.jobs if job.process.poll() is not None]:
             self.jobs.remove(job)
             job.tell(job.process.returncode)

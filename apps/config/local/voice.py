@@ -20,7 +20,7 @@ class Voice:
 
     def block(self, *lines: str) -> None:
         """Write lines that belong together, set apart."""
-        self.write("\n".join(("", *(f"  {line}" for line in lines), "")))
+        self.write("\n".join(("", *(f"  {line}".rstrip() for line in lines), "")))
 
     def write(self, text: str) -> None:
         """Write `text` and a line's end, at once."""

@@ -40,9 +40,10 @@ class TestRestarts:
         first = pid_of(read_until(keeper, "pid"))
 
         os.kill(first, signal.SIGKILL)
-        said = read_until(keeper, "again")
+        said = read_until(keeper, "started again")
 
         assert "sleeper    was killed by SIGKILL. Starting it again in 0.05 s." in said
+        assert pid_of(said.replace(").", "")) != first
         assert eventually(lambda: marked.running("sleep 1000") - {first})
 
     def test_waits_longer_each_time_and_repeats_the_last_words(self, marked: Marked) -> None:
