@@ -6,7 +6,7 @@ from array import array
 from typing import Any
 
 from paceline.floats import bits_of
-from paceline.recorder import Row
+from paceline.recorder import STEP_S, Row
 from paceline.wire import Batch
 
 
@@ -21,14 +21,14 @@ def batch_of(
     """Return one batch of `rows`, ascending by step; rows of the same step are one, the later value wins."""
     merged: dict[int, Row] = {}
     for row in rows:
-        known = merged.get(row.step)
-        merged[row.step] = row if known is None else _joined(known, row)
+        known = merged.get(row[0])
+        merged[row[0]] = row if known is None else _joined(known, row)
     ordered = [merged[step] for step in sorted(merged)]
-    width = max((len(row.values) for row in ordered), default=0)
+    width = max((len(values) for _, _, values in ordered), default=0)
     columns: list[array[int]] = []
     used: list[str] = []
     for slot in range(width):
-        column: list[float | None] = [row.values[slot] if slot < len(row.values) else None for row in ordered]
+        column: list[float | None] = [values[slot] if slot < len(values) else None for _, _, values in ordered]
         if any(value is not None for value in column):
             used.append(names[slot])
             columns.append(bits_of(column))
@@ -38,8 +38,8 @@ def batch_of(
     return Batch(
         number=number,
         names=tuple(used),
-        steps=array("q", [row.step for row in ordered]),
-        ended_at=array("d", [row.ended_at for row in ordered]),
+        steps=array("q", [step for step, _, _ in ordered]),
+        ended_at=array("d", [ended_at for _, ended_at, _ in ordered]),
         bits=bits,
         checkpoints=checkpoints,
         events=events,
@@ -47,9 +47,9 @@ def batch_of(
 
 
 def _joined(earlier: Row, later: Row) -> Row:
-    width = max(len(earlier.values), len(later.values))
-    values = list(earlier.values) + [None] * (width - len(earlier.values))
-    for slot, value in enumerate(later.values):
+    values = list(earlier[2]) + [None] * (len(later[2]) - len(earlier[2]))
+    for slot, value in enumerate(later[2]):
         if value is not None:
             values[slot] = value
-    return Row(earlier.step, later.ended_at if len(later.values) >= len(earlier.values) else earlier.ended_at, values)
+    whole = later if later[2] and later[2][STEP_S] is not None else earlier  # a late value doesn't end a step anew
+    return earlier[0], whole[1], values

@@ -216,7 +216,7 @@ class Hub:
             return
         own = self._identity.process
         until = monotonic() + min(OTHERS_S, within_s / 2)
-        while monotonic() < until and not self._is_last():  # ranks that end together leave through one sender
+        while monotonic() < until and not self._all_left():  # ranks that end together leave through one sender
             self._turn()
         if self._is_last():
             self._watch.gone_alone(own)
@@ -226,6 +226,11 @@ class Hub:
         self.courier.stop(within_s)
         self._acknowledge()
         self._tell_all(ROSTER, self._roster(leaving=leaving))
+
+    def _all_left(self) -> bool:
+        """True when this process's own goodbye was heard as well; it may still be on its way through the socket."""
+        own = self._members.get(self._identity.process)
+        return own is not None and own.left and self._is_last()
 
     def _is_last(self) -> bool:
         """True when all other ranks have said goodbye."""

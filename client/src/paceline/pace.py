@@ -37,7 +37,7 @@ class Pace:
         self._recorder = recorder
         self._reporter = reporter
         self._step = Step(recorder)
-        self._phases: dict[str, AbstractContextManager[None]] = {}
+        self._phases: dict[str, Phase] = {}
         self._deferred = DeferredReader(recorder)
         self._pid = os.getpid()
         self._exception: str | None = None
@@ -75,10 +75,10 @@ class Pace:
 
     def phase(self, name: str) -> AbstractContextManager[None]:
         """Measure a phase of a step: `with pace.phase("data"):`. In another thread than the training's it does nothing."""
-        if self._done or get_ident() != self._recorder.thread:
-            return _NOTHING
-        known = self._phases.get(name)
-        return known if known is not None else self._phase_new(name)
+        try:
+            return self._phases[name]
+        except Exception:
+            return self._phase_new(name)
 
     def log(self, values: Mapping[str, Any] | None = None, /, *, step: int | None = None, **more: Any) -> None:
         """Send numbers of the step under way, or of the last one: `pace.log(loss=loss)`.
@@ -87,8 +87,19 @@ class Pace:
         """
         if self._done:
             return
-        for name, value in {**(values or {}), **more}.items():
-            self._log_one(name, value, step)
+        recorder = self._recorder
+        try:
+            if values:
+                more = {**values, **more}
+            ours = step is None and get_ident() == recorder.thread
+            for name, value in more.items():
+                slot = recorder.slots.get(name)
+                if ours and slot is not None and type(value) is float:
+                    recorder.set_now(slot, value)
+                else:
+                    self._log_one(name, value, step)
+        except Exception:
+            recorder.lost_values += 1
 
     def _log_one(self, name: str, value: Any, step: int | None) -> None:
         recorder = self._recorder
@@ -96,21 +107,18 @@ class Pace:
             slot = recorder.slot(str(name))
             if slot is None or value is None:
                 return
+            at = recorder.current_step if step is None else int(step)
+            if at is None:
+                raise ValueError("no step yet")
             if getattr(value, "is_cuda", False):
-                at = step if step is not None else recorder.current_step
-                if at is not None:
-                    self._deferred.put(at, slot, value)
+                self._deferred.put(at, slot, value)
                 return
             if isinstance(value, (str, bytes)):
                 raise ValueError("text is no number")
-            number = float(value)
             if step is None and get_ident() == recorder.thread:
-                recorder.set_now(slot, number)
-                return
-            at = recorder.current_step if step is None else self._whole(step)
-            if at is None:
-                raise ValueError("no step yet")
-            recorder.set_late(at, slot, number)
+                recorder.set_now(slot, float(value))
+            else:
+                recorder.set_late(at, slot, float(value))
         except Exception:  # a value of any foreign type may raise anything here
             recorder.lost_values += 1
 
@@ -195,9 +203,9 @@ class Pace:
     def _close(self, words: dict[str, Any], timeout_s: float) -> None:
         if self._done or self._pid != os.getpid():
             return
-        self._recorder.where = ("shutdown", perf_counter())
         self._deferred.drain(min(timeout_s / 2, 1.0))
         self._done = True
+        self._recorder.end("shutdown")
         self._recorder.unwatch_gc()
         atexit.unregister(self._at_exit)
         if sys.excepthook == self._hook:
@@ -237,6 +245,7 @@ class Pace:
     def _in_child(self) -> None:
         """A forked child (a data loader's worker) neither reports nor keeps the connection of a dead parent open."""
         self._done = True
+        self._recorder.end("unknown")
         self._recorder.unwatch_gc()
         if self._reporter is not None:
             for sock in self._reporter.sockets():
@@ -244,9 +253,13 @@ class Pace:
 
     # -- small parts -----------------------------------------------------------------------------------------------
     def _phase_new(self, name: str) -> AbstractContextManager[None]:
-        slot = self._recorder.slot(f"{name}_s")
-        self._phases[name] = _NOTHING if slot is None else Phase(self._recorder, name, slot)
-        return self._phases[name]
+        if self._done:
+            return _NOTHING
+        word = str(name)
+        slot = self._recorder.slot(f"{word}_s")
+        if slot is None:
+            return _NOTHING
+        return self._phases.setdefault(word, Phase(self._recorder, word, slot))
 
     def _fact(self, kind: str, fields: dict[str, Any]) -> None:
         self._recorder.fact(kind, fields)

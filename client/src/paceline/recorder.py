@@ -1,6 +1,6 @@
-"""The training thread's side: what a step costs is spent here, so everything is an append, a subtraction, a tuple.
+"""The training thread's side: what a step costs is spent here, so there are few calls, and each only appends or subtracts.
 
-One thread writes (the one that called `start`), one reads (the reporter). They share a deque and single attributes, whose
+One thread writes (the one that steps), one reads (the reporter). They share a deque and single attributes, whose
 operations the interpreter makes atomic; there is no lock that training could wait for.
 """
 
@@ -11,6 +11,7 @@ import gc
 import threading
 from collections import deque
 from dataclasses import dataclass
+from threading import get_ident
 from time import perf_counter, time
 from typing import Any
 
@@ -26,16 +27,9 @@ MAX_NAME = 80
 STEP_S, GC_S, COMPUTE_S, DATA_S = 0, 1, 2, 3
 """Slots every row has."""
 
-
-class Row:
-    """One step of this rank, or a late addition to one: values by slot, None where there is none."""
-
-    __slots__ = ("ended_at", "step", "values")
-
-    def __init__(self, step: int, ended_at: float, values: list[float | None]) -> None:
-        self.step = step
-        self.ended_at = ended_at
-        self.values = values
+Values = list["float | None"]
+Row = tuple[int, float, Values]
+"""A step of this rank, or a late addition to one: its number, when it ended, values by slot (None where there is none)."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +45,7 @@ class Recorder:
     """Holds what was measured until the reporter takes it; never blocks, never grows past its bounds."""
 
     def __init__(self) -> None:
-        self.thread = threading.get_ident()
+        self.thread = get_ident()
         self.names: list[str] = ["step_s", "gc_s", "compute_s", "data_s"]
         self.slots: dict[str, int] = {name: slot for slot, name in enumerate(self.names)}
         self.rows: deque[Row] = deque()
@@ -61,82 +55,30 @@ class Recorder:
         self.lost_values = 0
         self.last_step: int | None = None
         self.last_step_s = 0.0
-        self.where: tuple[str, float] = ("startup", perf_counter())
-        self._naming = threading.Lock()
-        self._acc: list[float | None] = []
-        self._stack: list[tuple[int, str, bool]] = []
-        self._since = 0.0
-        self._began = 0.0
-        self._step: int | None = None
-        self._data_before = 0.0
+        self.step: int | None = None
+        self.values: Values = []
+        self.began = 0.0
+        self.idle_word = "startup"
+        # `since` is written before `phase` and read after it: a reader may see an old phase with a new time, never an
+        # old time with a new phase, so that an age is never too large.
+        self.phase: Phase | None = None
+        self.since = perf_counter()
+        self.outer: list[Phase] = []
+        self.data_before = 0.0
+        self.gc_s = 0.0
+        self.gc_at_begin = 0.0
         self._gc_began = 0.0
-        self._gc_s = 0.0
-        self._gc_at_begin = 0.0
-
-    # -- steps -----------------------------------------------------------------------------------------------------
-    def step_begin(self, step: int) -> None:
-        now = perf_counter()
-        self._step = step
-        self._acc = [None] * len(self.names)
-        self._stack.clear()
-        self._began = self._since = now
-        self._gc_at_begin = self._gc_s
-        self.where = ("first_step" if self.last_step is None else "unknown", now)
-
-    def step_end(self, *, completed: bool) -> None:
-        now = perf_counter()
-        step, self._step = self._step, None
-        self.where = ("unknown", now)
-        self._stack.clear()
-        if step is None or not completed:
-            return
-        before, self._data_before = self._data_before, 0.0
-        values = self._acc
-        values[STEP_S] = self.last_step_s = now - self._began + before
-        values[GC_S] = self._gc_s - self._gc_at_begin
-        if before:
-            _add(values, DATA_S, before)
-        self._append(Row(step, time(), values))
-        self.last_step = step
+        self._naming = threading.Lock()
 
     @property
     def current_step(self) -> int | None:
         """The step under way, else the last one."""
-        return self._step if self._step is not None else self.last_step
+        return self.step if self.step is not None else self.last_step
 
-    # -- phases: time is exclusive, what an inner phase takes is not the outer one's ------------------------------------
-    def phase_begin(self, slot: int, word: str, half: bool) -> None:
-        now = perf_counter()
-        if self._stack:
-            self._count(self._stack[-1], now - self._since)
-        self._stack.append((slot, word, half))
-        self._since = now
-        self.where = (word if self.last_step is not None or self._step is None else "first_step", now)
-
-    def phase_end(self) -> None:
-        if not self._stack:
-            return
-        now = perf_counter()
-        self._count(self._stack.pop(), now - self._since)
-        self._since = now
-        word = self._stack[-1][1] if self._stack else "unknown"
-        self.where = (word if self.last_step is not None or self._step is None else "first_step", now)
-
-    def _count(self, phase: tuple[int, str, bool], took: float) -> None:
-        slot, word, half = phase
-        if self._step is None:
-            self._count_outside(slot, word, took)
-            return
-        _add(self._acc, slot, took)
-        if half:
-            _add(self._acc, COMPUTE_S, took)
-
-    def _count_outside(self, slot: int, word: str, took: float) -> None:
-        """Between steps: a batch fetched belongs to the step that uses it, a save or an evaluation to the one before."""
-        if word == "data":
-            self._data_before += took
-        elif self.last_step is not None:
-            self.set_last(slot, took)
+    def end(self, word: str) -> None:
+        """Measure no more; `word` is the phase from now on."""
+        self.thread = -1
+        self.idle_word, self.since, self.phase = word, perf_counter(), None
 
     # -- values ----------------------------------------------------------------------------------------------------
     def slot(self, name: str) -> int | None:
@@ -154,11 +96,11 @@ class Recorder:
             return self.slots[name]
 
     def set_now(self, slot: int, value: float) -> None:
-        """Put a value to the step under way, else to the last one."""
-        if self._step is None:
+        """Put a value to the step under way, else to the last one; for the training thread."""
+        if self.step is None:
             self.set_last(slot, value)
-            return
-        _put(self._acc, slot, value)
+        else:
+            put(self.values, slot, value)
 
     def set_last(self, slot: int, value: float) -> None:
         """Put a value to the step that ended last; taking the row back from the queue's end makes it ours alone."""
@@ -169,18 +111,35 @@ class Recorder:
         try:
             row = self.rows.pop()
         except IndexError:
-            row = Row(step, time(), [])
-        if row.step != step:
+            row = (step, time(), [])  # the reporter was quicker
+        if row[0] != step:
             self.rows.append(row)
-            row = Row(step, time(), [])
-        _put(row.values, slot, value)
-        self._append(row)
+            row = (step, time(), [])
+        put(row[2], slot, value)
+        self.rows.append(row)
 
     def set_late(self, step: int, slot: int, value: float) -> None:
         """Put a value to an earlier step as a row of its own; callable from any thread."""
-        values: list[float | None] = [None] * slot
+        values: Values = [None] * slot
         values.append(value)
-        self._append(Row(step, time(), values))
+        self.append((step, time(), values))
+
+    def add(self, phase: Phase, took: float) -> None:
+        """Count a phase's time to its step."""
+        if self.step is not None:
+            put(self.values, phase.slot, took, add=True)
+            if phase.half:
+                put(self.values, COMPUTE_S, took, add=True)
+        elif phase.word == "data":
+            self.data_before += took  # a batch fetched between steps belongs to the step that uses it
+        elif self.last_step is not None:
+            self.set_last(phase.slot, took)  # a save or an evaluation, to the step before it
+
+    def append(self, row: Row) -> None:
+        if len(self.rows) >= MAX_ROWS:
+            self.lost_rows += 1
+            return
+        self.rows.append(row)
 
     def fact(self, kind: str, fields: dict[str, Any]) -> None:
         """Keep an event or a checkpoint; callable from any thread."""
@@ -189,37 +148,26 @@ class Recorder:
             return
         self.facts.append((kind, fields))
 
-    def _append(self, row: Row) -> None:
-        if len(self.rows) >= MAX_ROWS:
-            self.lost_rows += 1
-            return
-        self.rows.append(row)
-
     # -- the reporter's side ---------------------------------------------------------------------------------------
     def take_rows(self, limit: int) -> list[Row]:
         """Return the oldest rows, at most `limit`."""
-        taken: list[Row] = []
-        try:
-            while len(taken) < limit:
-                taken.append(self.rows.popleft())
-        except IndexError:
-            pass
-        return taken
+        return _take(self.rows, limit)
 
     def take_facts(self, limit: int) -> list[tuple[str, dict[str, Any]]]:
         """Return the oldest events and checkpoints, at most `limit`."""
-        taken: list[tuple[str, dict[str, Any]]] = []
-        try:
-            while len(taken) < limit:
-                taken.append(self.facts.popleft())
-        except IndexError:
-            pass
-        return taken
+        return _take(self.facts, limit)
 
     def beat(self) -> Beat:
         """Return where the rank is now: its last completed step, its phase and since when."""
-        word, since = self.where
-        return Beat(self.last_step, word, max(perf_counter() - since, 0.0))
+        phase, step, last = self.phase, self.step, self.last_step
+        since = self.since
+        if step is not None and last is None:
+            word = "first_step"
+        elif phase is not None:
+            word = phase.word
+        else:
+            word = self.idle_word
+        return Beat(last, word, max(perf_counter() - since, 0.0))
 
     # -- garbage collection ----------------------------------------------------------------------------------------
     def on_gc(self, phase: str, _info: dict[str, int]) -> None:
@@ -227,7 +175,7 @@ class Recorder:
         if phase == "start":
             self._gc_began = perf_counter()
         elif self._gc_began:
-            self._gc_s += perf_counter() - self._gc_began
+            self.gc_s += perf_counter() - self._gc_began
             self._gc_began = 0.0
 
     def watch_gc(self) -> None:
@@ -238,47 +186,97 @@ class Recorder:
             gc.callbacks.remove(self.on_gc)
 
 
-def _put(values: list[float | None], slot: int, value: float) -> None:
-    if slot >= len(values):
-        values.extend([None] * (slot + 1 - len(values)))
-    values[slot] = value
-
-
-def _add(values: list[float | None], slot: int, value: float) -> None:
-    if slot >= len(values):
-        values.extend([None] * (slot + 1 - len(values)))
-    values[slot] = (values[slot] or 0.0) + value
-
-
 class Phase:
-    """What `with pace.phase(name)` enters; one object per name, used again and again."""
+    """What `with pace.phase(name)` enters; one object per name, used again and again.
 
-    __slots__ = ("_half", "_recorder", "_slot", "_word")
+    Time is exclusive: what an inner phase takes is not the outer one's. In another thread than the training's it is idle.
+    """
+
+    __slots__ = ("half", "recorder", "slot", "word")
 
     def __init__(self, recorder: Recorder, name: str, slot: int) -> None:
-        self._recorder = recorder
-        self._slot = slot
-        self._word = phase_word(name)
-        self._half = name in HALVES_OF_COMPUTE
+        self.recorder = recorder
+        self.slot = slot
+        self.word = phase_word(name)
+        self.half = name in HALVES_OF_COMPUTE
 
     def __enter__(self) -> None:
-        self._recorder.phase_begin(self._slot, self._word, self._half)
+        recorder = self.recorder
+        if get_ident() != recorder.thread:
+            return
+        now = perf_counter()
+        outer = recorder.phase
+        if outer is not None:
+            recorder.add(outer, now - recorder.since)
+            recorder.outer.append(outer)
+        recorder.since = now
+        recorder.phase = self
 
     def __exit__(self, *_exc: object) -> None:
-        self._recorder.phase_end()
+        recorder = self.recorder
+        if recorder.phase is not self or get_ident() != recorder.thread:
+            return
+        now = perf_counter()
+        took = now - recorder.since
+        values, slot = recorder.values, self.slot
+        if recorder.step is None or self.half or slot >= len(values):
+            recorder.add(self, took)
+        else:
+            values[slot] = took + (values[slot] or 0.0)
+        recorder.since = now
+        recorder.phase = recorder.outer.pop() if recorder.outer else None
 
 
 class Step:
     """What `with pace.step(n)` enters; the one object of its recorder."""
 
-    __slots__ = ("_recorder", "number")
+    __slots__ = ("number", "recorder")
 
     def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+        self.recorder = recorder
         self.number = 0
 
     def __enter__(self) -> None:
-        self._recorder.step_begin(self.number)
+        recorder = self.recorder
+        recorder.values = [None] * len(recorder.names)
+        recorder.step = self.number
+        recorder.gc_at_begin = recorder.gc_s
+        recorder.idle_word = "unknown"
+        if recorder.outer:
+            recorder.outer.clear()
+        recorder.began = recorder.since = perf_counter()
+        recorder.phase = None
 
     def __exit__(self, kind: object, *_exc: object) -> None:
-        self._recorder.step_end(completed=kind is None)
+        now = perf_counter()
+        recorder = self.recorder
+        step, recorder.step = recorder.step, None
+        recorder.since = now
+        recorder.phase = None
+        if step is None or kind is not None:
+            return  # a step left by an exception has not been completed
+        values = recorder.values
+        took = now - recorder.began
+        if recorder.data_before:
+            took += recorder.data_before
+            put(values, DATA_S, recorder.data_before, add=True)
+            recorder.data_before = 0.0
+        values[STEP_S] = recorder.last_step_s = took
+        values[GC_S] = recorder.gc_s - recorder.gc_at_begin
+        recorder.last_step = step
+        recorder.append((step, time(), values))
+
+
+def put(values: Values, slot: int, value: float, *, add: bool = False) -> None:
+    """Set (or add to) a value by slot; the list grows with the names."""
+    if slot >= len(values):
+        values.extend([None] * (slot + 1 - len(values)))
+    values[slot] = value + (values[slot] or 0.0) if add else value
+
+
+def _take(held: deque[Any], limit: int) -> list[Any]:
+    taken: list[Any] = []
+    with contextlib.suppress(IndexError):
+        while len(taken) < limit:
+            taken.append(held.popleft())
+    return taken

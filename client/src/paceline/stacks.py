@@ -51,7 +51,7 @@ class StackWatch:
         if beat.step != self._last_step:
             self._last_step = beat.step
             self._recent.append(self._recorder.last_step_s)
-        began = self._recorder.where[1]
+        began = self._recorder.since
         if began != self._since:
             self._since, self._in_a_row = began, 0
         usual_s = max(self._recent, default=0.0)
