@@ -1,0 +1,106 @@
+"""Reading a request's body with bounds that hold while it arrives and while it expands."""
+
+import asyncio
+import zlib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from apps.common.errors import BadRequest, PacelineError, TooLarge
+
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+
+ASIDE_BYTES = 64 * 1024
+"""A packed body above this is unpacked in a thread: it could expand into milliseconds of work."""
+
+GZIP_WINDOW = 16 + zlib.MAX_WBITS
+
+
+class UnsupportedBody(PacelineError):
+    """A body of another type or encoding than this door reads."""
+
+    code = "unsupported_media_type"
+    http_status = 415
+
+
+class Disconnected(Exception):
+    """The sender went away before its request was whole; it still holds the report."""
+
+
+async def body_read(headers: Mapping[bytes, bytes], receive: Receive, *, most: int) -> bytes:
+    """Return a request's body, unpacked.
+
+    Raises:
+        BadRequest: what calls itself gzip is none.
+        TooLarge: more than `most` bytes, packed or unpacked.
+        UnsupportedBody: not JSON, or packed in another way.
+        Disconnected: the sender went away.
+    """
+    _check_type(headers.get(b"content-type", b""))
+    encoding = headers.get(b"content-encoding", b"identity").strip().lower()
+    if encoding not in (b"identity", b"gzip", b""):
+        raise UnsupportedBody(f"Content-Encoding: “{encoding.decode('latin-1')[:40]}” is not read here; gzip is.")
+    length = headers.get(b"content-length", b"0")
+    if length.isdigit() and int(length) > most:
+        raise _too_large(most)
+    raw = await _receive(receive, most)
+    if encoding != b"gzip":
+        return raw
+    if len(raw) > ASIDE_BYTES:
+        return await asyncio.to_thread(unpacked, raw, most=most)
+    return unpacked(raw, most=most)
+
+
+def unpacked(raw: bytes, *, most: int) -> bytes:
+    """Return what the gzip stream `raw` holds, all of its members; never more than `most` bytes are made.
+
+    Raises:
+        BadRequest: no gzip, cut short, or with something behind it.
+        TooLarge: more than `most` bytes.
+    """
+    parts: list[bytes] = []
+    left = most
+    while raw:
+        member = zlib.decompressobj(GZIP_WINDOW)
+        try:
+            part = member.decompress(raw, left + 1)
+        except zlib.error as error:
+            raise BadRequest("The body says it is gzip and is not.") from error
+        if len(part) > left:
+            raise _too_large(most)
+        if not member.eof:
+            raise BadRequest("The gzip body is cut short.")
+        parts.append(part)
+        left -= len(part)
+        raw = member.unused_data.lstrip(b"\0")  # tar and some proxies pad with zeros
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def _receive(receive: Receive, most: int) -> bytes:
+    message = await receive()
+    if message["type"] == "http.request" and not message.get("more_body"):
+        return _checked(message.get("body", b""), most)
+    parts = bytearray()
+    while True:
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        parts += message.get("body", b"")
+        _checked(parts, most)
+        if not message.get("more_body"):
+            return bytes(parts)
+        message = await receive()
+
+
+def _checked(raw: Any, most: int) -> Any:
+    if len(raw) > most:
+        raise _too_large(most)
+    return raw
+
+
+def _check_type(content_type: bytes) -> None:
+    kind = content_type.partition(b";")[0].strip().lower()
+    if kind and kind != b"application/json" and not kind.endswith(b"+json"):
+        raise UnsupportedBody("A report is JSON: send Content-Type: application/json.")
+
+
+def _too_large(most: int) -> TooLarge:
+    return TooLarge(f"A report may have {most:,} bytes unpacked.", most_bytes=most)

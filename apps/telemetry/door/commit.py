@@ -1,0 +1,179 @@
+"""Group commit: the reports of some milliseconds go to the inbox in one COPY and one commit, each answered after it."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import psycopg
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from apps.common.clock import now
+from apps.common.errors import PacelineError, Unavailable, Unprocessable
+from apps.telemetry.door.bell import Bell
+from apps.telemetry.services.heads import Head
+from apps.telemetry.services.targets import Target
+
+log = logging.getLogger(__name__)
+
+LINGER_S = 0.003
+"""How long a group waits for others after its first report: less than a commit to disk takes."""
+
+GROUP_ROWS = 2_000
+GROUP_BYTES = 16 * 2**20
+"""Bounds of one group; a single report may be larger and then goes alone."""
+
+CALL_EVERY_S = 0.2
+"""An owner's fold is asked for at most this often by one process."""
+
+CALL_AGAIN = timedelta(seconds=2)
+"""A call that no fold has answered for this long may have been lost with the broker and is made again."""
+
+AWAY = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
+"""The database is away, or was lost before it said that it committed. Senders send again; the fold drops repeats."""
+
+_COPY = """COPY telemetry_inbox (owner_kind, owner_id, scope_kind, scope_id, sender, boot, seq, received_at, sent_at,
+newest_step, beats, exits, body) FROM STDIN (FORMAT BINARY)"""
+
+_TYPES = [
+    "text", "int8", "text", "int8", "text", "text", "int8", "timestamptz", "timestamptz", "int8", "bytea", "bytea",
+    "bytea",
+]  # fmt: skip
+
+_CALL = """INSERT INTO telemetry_foldcall AS c (owner_kind, owner_id, asked_at)
+SELECT k, i, %s FROM unnest(%s::text[], %s::int8[]) AS o(k, i)
+ON CONFLICT (owner_kind, owner_id) DO UPDATE SET asked_at = excluded.asked_at WHERE c.asked_at < %s
+RETURNING owner_kind, owner_id"""
+
+Owner = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A report that waits for its commit, and the future that is told of it."""
+
+    head: Head
+    target: Target
+    received_at: datetime
+    done: asyncio.Future[None]
+
+
+class Committer:
+    """Puts reports into the inbox. One connection, one group at a time; groups grow while one is being written."""
+
+    def __init__(self, pool: AsyncConnectionPool, bell: Bell) -> None:
+        self._pool = pool
+        self._bell = bell
+        self._queue: list[Waiting] = []
+        self._wake = asyncio.Event()
+        self._called: dict[Owner, float] = {}
+        self._task = asyncio.ensure_future(self._run())
+        self.rows = 0
+        self.bytes = 0
+
+    async def put(self, head: Head, target: Target) -> None:
+        """Return once the report's row is committed.
+
+        Raises:
+            Unavailable: the database is away; nothing is known to be kept.
+            Unprocessable: the database refuses this very row.
+        """
+        done = asyncio.get_running_loop().create_future()
+        self._queue.append(Waiting(head, target, now(), done))
+        self._wake.set()
+        await done
+
+    async def close(self) -> None:
+        """Write what waits, then stop."""
+        while self._queue:
+            await asyncio.sleep(LINGER_S)
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            await asyncio.sleep(LINGER_S)
+            group = self._take()
+            if not self._queue:
+                self._wake.clear()
+            try:
+                await self._write(group)
+            except Exception as error:
+                log.exception("a group of %d reports was not written", len(group))
+                _fail(group, Unavailable("The report was not kept.", retry_after_s=2), error)
+
+    def _take(self) -> list[Waiting]:
+        size = count = 0
+        for waiting in self._queue[:GROUP_ROWS]:
+            size += len(waiting.head.body)
+            if count and size > GROUP_BYTES:
+                break
+            count += 1
+        group, self._queue = self._queue[:count], self._queue[count:]
+        return group
+
+    async def _write(self, group: Sequence[Waiting]) -> None:
+        """Write a group; one that the database refuses is tried again in halves, so a bad row fails alone."""
+        if not group:
+            return
+        try:
+            calls = await self._commit(group)
+        except AWAY as error:
+            _fail(group, Unavailable("The database does not answer at present.", retry_after_s=2), error)
+            return
+        except (psycopg.Error, ValueError, OverflowError) as error:
+            if len(group) == 1:
+                _fail(group, Unprocessable("The report holds text that cannot be stored."), error)
+                return
+            middle = len(group) // 2
+            await self._write(group[:middle])
+            await self._write(group[middle:])
+            return
+        self.rows += len(group)
+        self.bytes += sum(len(waiting.head.body) for waiting in group)
+        for waiting in group:
+            if not waiting.done.done():
+                waiting.done.set_result(None)
+        self._bell.ring(calls)
+
+    async def _commit(self, group: Sequence[Waiting]) -> list[Owner]:
+        due = self._due({(waiting.target.owner_kind, waiting.target.owner_id) for waiting in group})
+        calls: list[Owner] = []
+        async with self._pool.connection(timeout=2) as connection, connection.cursor() as cursor:
+            async with cursor.copy(_COPY) as copy:
+                copy.set_types(_TYPES)
+                for waiting in group:
+                    await copy.write_row(_row(waiting))
+            if due:
+                moment = now()
+                kinds, ids = [kind for kind, _ in due], [owner_id for _, owner_id in due]
+                await cursor.execute(_CALL, (moment, kinds, ids, moment - CALL_AGAIN))
+                calls = await cursor.fetchall()
+        return calls
+
+    def _due(self, owners: set[Owner]) -> list[Owner]:
+        """The owners whose fold this process has not asked for within 200 ms, in lock order."""
+        clock = time.monotonic()
+        due = sorted(owner for owner in owners if self._called.get(owner, 0.0) + CALL_EVERY_S <= clock)
+        if len(self._called) > 10_000:
+            self._called.clear()
+        self._called.update(dict.fromkeys(due, clock))
+        return due
+
+
+def _row(waiting: Waiting) -> tuple[object, ...]:
+    head, target = waiting.head, waiting.target
+    return (
+        target.owner_kind, target.owner_id, target.scope_kind, target.scope_id, head.sender, head.boot, head.seq,
+        waiting.received_at, head.sent_at, head.newest_step, head.beats, head.exits, head.body,
+    )  # fmt: skip
+
+
+def _fail(group: Sequence[Waiting], error: PacelineError, cause: Exception) -> None:
+    log.info("%d reports not kept: %s", len(group), cause)
+    for waiting in group:
+        if not waiting.done.done():
+            waiting.done.set_exception(error)
