@@ -1,6 +1,7 @@
 """Signing in and out."""
 
 from django.contrib.auth import login, views
+from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import SetPasswordForm
 from django.http import HttpRequest, HttpResponse
@@ -40,9 +41,11 @@ def first(request: HttpRequest, secret: str) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def password(request: HttpRequest) -> HttpResponse:
     """Set one's own password."""
-    form = SetPasswordForm(request.user, request.POST or None)  # type: ignore[arg-type]
+    user = request.user
+    assert isinstance(user, AbstractBaseUser)
+    form = SetPasswordForm(user, request.POST or None)
     if request.method == "POST" and form.is_valid():
         form.save()
-        login(request, request.user, backend="django.contrib.auth.backends.ModelBackend")  # type: ignore[arg-type]
+        login(request, user, backend="django.contrib.auth.backends.ModelBackend")
         return redirect("/")
     return render(request, "accounts/password.html", {"form": form})

@@ -1,12 +1,16 @@
 """One id per request: in every answer, every error and every log line of it."""
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import cast
 
-from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from asgiref.sync import iscoroutinefunction
 from django.http import HttpRequest, HttpResponse
+from django.utils.decorators import sync_and_async_middleware
 
 HEADER = "X-Request-Id"
+Answer = Callable[[HttpRequest], HttpResponse]
+AnswerLater = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 
 def request_id_new() -> str:
@@ -15,27 +19,29 @@ def request_id_new() -> str:
     return f"{text[:4]}-{text[4:]}"
 
 
-class RequestIdMiddleware:
+@sync_and_async_middleware
+def request_id_middleware(get_response: Answer | AnswerLater) -> Answer | AnswerLater:
     """Put an id on every request and its answer."""
+    if iscoroutinefunction(get_response):
+        answer_later = cast(AnswerLater, get_response)
 
-    async_capable = True
-    sync_capable = True
+        async def later(request: HttpRequest) -> HttpResponse:
+            return _marked(request, await answer_later(_numbered(request)))
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-        if iscoroutinefunction(get_response):
-            markcoroutinefunction(self)
+        return later
+    answer = cast(Answer, get_response)
 
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        if iscoroutinefunction(self):
-            return self._answer_async(request)  # type: ignore[return-value]
-        request.paceline_id = request_id_new()  # type: ignore[attr-defined]
-        response = self.get_response(request)
-        response[HEADER] = request.paceline_id  # type: ignore[attr-defined]
-        return response
+    def middleware(request: HttpRequest) -> HttpResponse:
+        return _marked(request, answer(_numbered(request)))
 
-    async def _answer_async(self, request: HttpRequest) -> HttpResponse:
-        request.paceline_id = request_id_new()  # type: ignore[attr-defined]
-        response = await self.get_response(request)  # type: ignore[misc]
-        response[HEADER] = request.paceline_id  # type: ignore[attr-defined]
-        return response
+    return middleware
+
+
+def _numbered(request: HttpRequest) -> HttpRequest:
+    request.paceline_id = request_id_new()  # type: ignore[attr-defined]
+    return request
+
+
+def _marked(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+    response[HEADER] = request.paceline_id  # type: ignore[attr-defined]
+    return response

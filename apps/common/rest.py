@@ -94,7 +94,7 @@ def _describe(error: Exception) -> tuple[str, str, dict[str, Any], int, dict[str
         message = str(error.detail)
         return "unauthenticated", message, {}, 401, {"WWW-Authenticate": "Bearer"}
     if isinstance(error, exceptions.Throttled):
-        wait = int(error.wait or 5)
+        wait = int(getattr(error, "wait", None) or 5)
         return "busy", "Too many requests.", {"retry_after_s": wait}, 429, {"Retry-After": str(wait)}
     if isinstance(error, exceptions.APIException):
         codes = {

@@ -28,7 +28,7 @@ class HttpAnswer:
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     """A signed body goes to the address that was configured, and nowhere else."""
 
-    def redirect_request(self, *_: Any) -> None:  # type: ignore[override]
+    def redirect_request(self, *_: Any) -> None:
         return None
 
 

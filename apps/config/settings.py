@@ -121,7 +121,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "apps.common.requests.RequestIdMiddleware",
+    "apps.common.requests.request_id_middleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
