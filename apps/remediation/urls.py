@@ -1,5 +1,15 @@
-"""REST addresses of this room."""
+"""REST addresses of actions."""
 
-from django.urls import URLPattern
+from django.urls import URLPattern, path
 
-api_urlpatterns: list[URLPattern] = []
+from apps.remediation.api import actions
+
+api_urlpatterns: list[URLPattern] = [
+    path("actions", actions.Actions.as_view()),
+    path("actions/<str:action>", actions.OneAction.as_view()),
+    path("actions/<str:action>/accept", actions.Accept.as_view()),
+    path("actions/<str:action>/dismiss", actions.Dismiss.as_view()),
+    path("actions/<str:action>/cancel", actions.Cancel.as_view()),
+    path("actions/<str:action>/settle", actions.Settle.as_view()),
+    path("runs/<str:code>/restart-preview", actions.RestartPreview.as_view()),
+]

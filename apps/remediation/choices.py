@@ -1,0 +1,129 @@
+"""The words of actions and orders, and which state may follow which."""
+
+from django.db.models import TextChoices
+
+
+class ActionKind(TextChoices):
+    """What somebody wants done."""
+
+    EXCLUDE_NODE = "EXCLUDE_NODE", "exclude node"
+    READMIT_NODE = "READMIT_NODE", "readmit node"
+    CHECK_NODE = "CHECK_NODE", "check node"
+    RESTART_RUN = "RESTART_RUN", "restart run"
+    STOP_RUN = "STOP_RUN", "stop run"
+    CHECKPOINT_NOW = "CHECKPOINT_NOW", "checkpoint now"
+    RECORD_DONE = "RECORD_DONE", "record what was done by hand"
+
+
+LEDGER = (ActionKind.EXCLUDE_NODE, ActionKind.READMIT_NODE)
+"""What is done in our own ledger alone: it begins and ends in one transaction."""
+
+
+class ActionState(TextChoices):
+    """How far an action has come."""
+
+    PROPOSED = "PROPOSED", "proposed"
+    REQUESTED = "REQUESTED", "requested"
+    RUNNING = "RUNNING", "running"
+    SUCCEEDED = "SUCCEEDED", "succeeded"
+    FAILED = "FAILED", "failed"
+    UNCERTAIN = "UNCERTAIN", "uncertain"
+    CANCELLED = "CANCELLED", "cancelled"
+    DISMISSED = "DISMISSED", "dismissed"
+    EXPIRED = "EXPIRED", "expired"
+    REFUSED = "REFUSED", "refused"
+
+
+OPEN = (ActionState.REQUESTED, ActionState.RUNNING, ActionState.UNCERTAIN)
+"""An action in one of these holds its run and every node it names."""
+
+ACTION_TOKENS: dict[str, str] = {
+    ActionState.PROPOSED: "info",
+    ActionState.REQUESTED: "busy",
+    ActionState.RUNNING: "busy",
+    ActionState.SUCCEEDED: "ok",
+    ActionState.FAILED: "crit",
+    ActionState.UNCERTAIN: "warn",
+    ActionState.CANCELLED: "idle",
+    ActionState.DISMISSED: "idle",
+    ActionState.EXPIRED: "idle",
+    ActionState.REFUSED: "warn",
+}
+
+TRANSITIONS: dict[str, frozenset[str]] = {
+    # REFUSED says that nothing was done, FAILED that something was; what is over stays over.
+    ActionState.PROPOSED: frozenset({ActionState.REQUESTED, ActionState.DISMISSED, ActionState.EXPIRED}),
+    ActionState.REQUESTED: frozenset(
+        {
+            ActionState.RUNNING,
+            ActionState.CANCELLED,
+            ActionState.EXPIRED,
+            ActionState.REFUSED,
+            ActionState.FAILED,
+        }
+    ),
+    ActionState.RUNNING: frozenset(
+        {
+            ActionState.SUCCEEDED,
+            ActionState.FAILED,
+            ActionState.UNCERTAIN,
+            ActionState.REFUSED,
+        }
+    ),
+    ActionState.UNCERTAIN: frozenset(
+        {ActionState.RUNNING, ActionState.SUCCEEDED, ActionState.FAILED, ActionState.REFUSED}
+    ),
+    ActionState.SUCCEEDED: frozenset(),
+    ActionState.FAILED: frozenset(),
+    ActionState.CANCELLED: frozenset(),
+    ActionState.DISMISSED: frozenset(),
+    ActionState.EXPIRED: frozenset(),
+    ActionState.REFUSED: frozenset(),
+}
+
+
+class Moment(TextChoices):
+    """When an action begins."""
+
+    NOW = "NOW", "right now"
+    CHECKPOINT_FIRST = "CHECKPOINT_FIRST", "checkpoint first"
+    NEXT_CHECKPOINT = "NEXT_CHECKPOINT", "at the next save"
+    RUN_END = "RUN_END", "when the attempt ends by itself"
+
+
+AT_A_SAVE = (Moment.CHECKPOINT_FIRST, Moment.NEXT_CHECKPOINT)
+
+
+class OrderKind(TextChoices):
+    """What a launcher is told to do."""
+
+    STOP = "STOP", "stop"
+    LAUNCH = "LAUNCH", "launch"
+
+
+class OrderState(TextChoices):
+    """How far an order has come. WAITING also between two looks at something that takes its time."""
+
+    WAITING = "WAITING", "waiting"
+    CLAIMED = "CLAIMED", "handed out"
+    DONE = "DONE", "done"
+    REFUSED = "REFUSED", "refused"
+    FAILED = "FAILED", "failed"
+    UNCERTAIN = "UNCERTAIN", "uncertain"
+    CANCELLED = "CANCELLED", "cancelled"
+
+
+class LauncherKind(TextChoices):
+    """Who starts and stops a run's processes."""
+
+    LOCAL = "LOCAL", "this machine"
+    SLURM = "SLURM", "Slurm"
+    WEBHOOK = "WEBHOOK", "webhook"
+    KUBERNETES = "KUBERNETES", "Kubernetes"
+
+
+class LaunchState(TextChoices):
+    """Whether what was launched still runs, as last looked at."""
+
+    ALIVE = "ALIVE", "running"
+    GONE = "GONE", "gone"

@@ -1,0 +1,67 @@
+"""The launchers, one file each, and the one way to use them.
+
+To add one: a file here with a class that is a `launching.Launcher`; its kind in `choices.LauncherKind` and in
+`runs.launcher`; a line in `LAUNCHERS`; its words in `selectors/commands.py`; what it can do in `selectors/preview.py`;
+a row in the launchers' conformance suite under `tests/contracts`.
+"""
+
+from datetime import datetime
+
+from apps.remediation.choices import LauncherKind, OrderKind
+from apps.remediation.launchers.local import LocalLauncher
+from apps.remediation.launchers.webhook import WebhookLauncher
+from apps.remediation.launching import Launcher, LaunchRefused, LaunchUnavailable, LaunchUncertain, Receipt
+from apps.remediation.selectors.actions import launches_alive
+from apps.remediation.selectors.rows import OrderInHand, Outcome
+from apps.remediation.services.watching import launch_noted
+
+LAUNCHERS: dict[str, Launcher] = {
+    LauncherKind.LOCAL: LocalLauncher(),
+    LauncherKind.WEBHOOK: WebhookLauncher(),
+}
+
+
+def order_carry_out(order: OrderInHand) -> Outcome:
+    """Hand an order to its launcher; return what came of it, whatever that is."""
+    launcher = LAUNCHERS.get(order.setting.kind)
+    if launcher is None:
+        return Outcome("REFUSED", f"there is no launcher for {order.setting.kind}")
+    try:
+        receipt = launcher.stop(order) if order.kind == OrderKind.STOP else launcher.launch(order)
+    except LaunchRefused as error:
+        return Outcome("REFUSED", str(error))
+    except LaunchUnavailable as error:
+        return Outcome("UNAVAILABLE", str(error))
+    except LaunchUncertain as error:
+        return Outcome("UNCERTAIN", str(error))
+    return _outcome(receipt)
+
+
+def order_read_back(order: OrderInHand) -> Outcome:
+    """Ask the launcher what came of an order nobody came back from; UNCERTAIN where it can't tell yet."""
+    launcher = LAUNCHERS.get(order.setting.kind)
+    if launcher is None:
+        return Outcome("UNCERTAIN", f"there is no launcher for {order.setting.kind}")
+    try:
+        found = launcher.read_back(order)
+    except LaunchUnavailable as error:
+        return Outcome("UNCERTAIN", str(error))
+    if found.began is None:
+        return Outcome("UNCERTAIN", found.receipt.text)
+    return _outcome(found.receipt) if found.began else Outcome("NOT_DONE", found.receipt.text)
+
+
+def launches_look(*, now: datetime) -> int:
+    """Look at everything that was launched and not yet seen to end; return how many are gone."""
+    gone = 0
+    for launch in launches_alive():
+        launcher = LAUNCHERS.get(launch.launcher)
+        fact = launcher.look(launch) if launcher is not None else None
+        if fact is not None and fact.gone:
+            launch_noted(launch_id=launch.id, fact=fact, now=now)
+            gone += 1
+    return gone
+
+
+def _outcome(receipt: Receipt) -> Outcome:
+    return Outcome("DONE" if receipt.done else "GOING_ON", receipt.text, receipt.facts)

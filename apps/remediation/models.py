@@ -1,0 +1,165 @@
+"""Actions, the orders they are carried out by, what was launched, and each cluster's guards."""
+
+from django.db import models
+
+from apps.fleet.models import Cluster, Node
+from apps.journal.choices import Source
+from apps.remediation.choices import OPEN, ActionKind, ActionState, LauncherKind, LaunchState, OrderKind, OrderState
+from apps.runs.choices import EndReason
+from apps.runs.models import Run
+
+
+class Action(models.Model):
+    """What somebody wants done, who, why, what they saw, and how far it has come.
+
+    `ends_as` is the reason with which the stopped attempt ends. `attempt_id` is the attempt that this action opened,
+    `resume_step` the step it shall start from. `milestones` are the stepper's rows: `{name, at, text}` in order.
+    """
+
+    kind = models.CharField(max_length=16, choices=ActionKind.choices)
+    state = models.CharField(max_length=10, choices=ActionState.choices)
+    run = models.ForeignKey(Run, null=True, on_delete=models.CASCADE, related_name="+")
+    node = models.ForeignKey(Node, null=True, on_delete=models.CASCADE, related_name="+")
+    reason = models.TextField()
+    requested_by = models.CharField(max_length=150)
+    requested_by_key = models.CharField(max_length=64)
+    source = models.CharField(max_length=8, choices=Source.choices)
+    requested_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+    began_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    expected_attempt_id = models.BigIntegerField(null=True)
+    expected_state = models.CharField(max_length=10, blank=True)
+    ends_as = models.CharField(max_length=12, choices=EndReason.choices, default=EndReason.PLANNED)
+    options = models.JSONField(default=dict)
+    price = models.JSONField(default=dict)
+    attempt_id = models.BigIntegerField(null=True)
+    resume_step = models.BigIntegerField(null=True)
+    incident_id = models.BigIntegerField(null=True)
+    finding_id = models.BigIntegerField(null=True)
+    proposal_key = models.CharField(max_length=400, blank=True)
+    decided_by = models.CharField(max_length=150, blank=True)
+    outcome = models.TextField(blank=True)
+    milestones = models.JSONField(default=list)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["run"], condition=models.Q(state__in=OPEN), name="remediation_one_open_action_a_run"
+            ),
+            models.UniqueConstraint(
+                fields=["proposal_key"],
+                condition=models.Q(state=ActionState.PROPOSED) & ~models.Q(proposal_key=""),
+                name="remediation_one_proposal",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(state__in=ActionState.values), name="remediation_action_state_known"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(run__isnull=False) | models.Q(node__isnull=False), name="remediation_action_about"
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["run", "-id"], name="remediation_action_run"),
+            models.Index(fields=["node", "-id"], name="remediation_action_node"),
+            models.Index(
+                fields=["state"],
+                condition=models.Q(state__in=(*OPEN, ActionState.PROPOSED)),
+                name="remediation_action_live",
+            ),
+        ]
+
+
+class ActionNode(models.Model):
+    """A node that an action names; `holds` while the action is open, so that no two open ones name the same node."""
+
+    action = models.ForeignKey(Action, on_delete=models.CASCADE, related_name="nodes")
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="+")
+    holds = models.BooleanField(default=False)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["action", "node"], name="remediation_action_node_once"),
+            models.UniqueConstraint(
+                fields=["node"], condition=models.Q(holds=True), name="remediation_one_open_action_a_node"
+            ),
+        ]
+
+
+class Order(models.Model):
+    """One thing handed to a launcher, and what came of it. `tries` counts how often it was handed out.
+
+    `claim` names who has it in hand; `asked_at` is when the launcher first took it; `attempt_id` is the attempt that is
+    to be stopped or started.
+    """
+
+    action = models.ForeignKey(Action, on_delete=models.CASCADE, related_name="orders")
+    kind = models.CharField(max_length=8, choices=OrderKind.choices)
+    launcher = models.CharField(max_length=10, choices=LauncherKind.choices)
+    state = models.CharField(max_length=9, choices=OrderState.choices, default=OrderState.WAITING)
+    attempt_id = models.BigIntegerField(null=True)
+    tries = models.IntegerField(default=0)
+    claim = models.CharField(max_length=32, blank=True)
+    claimed_at = models.DateTimeField(null=True)
+    asked_at = models.DateTimeField(null=True)
+    not_before = models.DateTimeField()
+    settled_at = models.DateTimeField(null=True)
+    receipt = models.JSONField(default=dict)
+    error = models.TextField(blank=True)
+    token_id = models.BigIntegerField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["action"],
+                condition=models.Q(state__in=(OrderState.WAITING, OrderState.CLAIMED, OrderState.UNCERTAIN)),
+                name="remediation_one_order_in_hand",
+            )
+        ]
+        indexes = [
+            models.Index(
+                fields=["not_before"],
+                condition=models.Q(state__in=(OrderState.WAITING, OrderState.CLAIMED, OrderState.UNCERTAIN)),
+                name="remediation_order_due",
+            )
+        ]
+
+
+class Launch(models.Model):
+    """A process (or a job elsewhere) that an order started. A process is the one of this boot, namespace, pid and start."""
+
+    order = models.OneToOneField(Order, on_delete=models.CASCADE, related_name="launch")
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="+")
+    attempt_id = models.BigIntegerField(unique=True)
+    launcher = models.CharField(max_length=10, choices=LauncherKind.choices)
+    state = models.CharField(max_length=5, choices=LaunchState.choices, default=LaunchState.ALIVE)
+    directory = models.TextField(blank=True)
+    boot_id = models.CharField(max_length=36, blank=True)
+    pid_namespace = models.CharField(max_length=64, blank=True)
+    pid = models.BigIntegerField(null=True)
+    start_ticks = models.BigIntegerField(null=True)
+    external_id = models.CharField(max_length=200, blank=True)
+    token_id = models.BigIntegerField(null=True)
+    started_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    exit_status = models.IntegerField(null=True)
+    exit_signal = models.IntegerField(null=True)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["run", "-id"], name="remediation_launch_run"),
+            models.Index(
+                fields=["state"], condition=models.Q(state=LaunchState.ALIVE), name="remediation_launch_alive"
+            ),
+        ]
+
+
+class Guard(models.Model):
+    """A cluster's limits on what people and policies may do at a stretch; no row means the defaults."""
+
+    cluster = models.OneToOneField(Cluster, primary_key=True, on_delete=models.CASCADE, related_name="+")
+    window_s = models.IntegerField()
+    exclusions_per_window = models.IntegerField()
+    share_of_run = models.FloatField()
+    updated_by = models.CharField(max_length=150)
+    updated_at = models.DateTimeField()

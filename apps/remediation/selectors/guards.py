@@ -1,0 +1,123 @@
+"""What must hold before something irreversible is done, with the figures that decide it."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from apps.fleet.selectors import NodeRow, exclusions_counted, nodes_by_id, nodes_of
+from apps.remediation.models import Guard
+from apps.runs.limits import limit_value
+from apps.runs.selectors import RunRow, placement_of
+
+WINDOW_S = 24 * 3600
+EXCLUSIONS_PER_WINDOW = 6
+"""More nodes than this in a day is a shared cause, or a detector gone wrong: people decide (case 17)."""
+
+SHARE_OF_RUN = 0.10
+"""Of the nodes a run can use, at most this share is out at once; always at least one."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuardSettings:
+    """A cluster's limits."""
+
+    window_s: int = WINDOW_S
+    exclusions_per_window: int = EXCLUSIONS_PER_WINDOW
+    share_of_run: float = SHARE_OF_RUN
+    updated_by: str = ""
+    updated_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GuardRow:
+    """One condition: whether it holds, said with its figures. `have` is how it stands after the action, `most` the limit."""
+
+    name: str
+    holds: bool
+    text: str
+    have: int | None = None
+    most: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Blast:
+    """How many nodes of the cluster are out now, how many after the action, and of how many."""
+
+    out_now: int
+    out_after: int
+    nodes: int
+    most: int
+
+
+def guard_settings(cluster_id: int) -> GuardSettings:
+    """Return a cluster's limits in force."""
+    row = Guard.objects.filter(pk=cluster_id).first()
+    if row is None:
+        return GuardSettings()
+    return GuardSettings(
+        window_s=row.window_s,
+        exclusions_per_window=row.exclusions_per_window,
+        share_of_run=row.share_of_run,
+        updated_by=row.updated_by,
+        updated_at=row.updated_at,
+    )
+
+
+def confirmation_needed(run: RunRow) -> bool:
+    """Return whether stopping this run needs its name typed."""
+    return (run.world_size or 0) > limit_value(run.limits, "confirm_above_ranks")
+
+
+def guards_of_exclusion(
+    *, cluster_id: int, run: RunRow | None, adding: Collection[int], now: datetime
+) -> tuple[list[GuardRow], Blast]:
+    """Return the guards of putting the nodes `adding` out, and how far it reaches; nodes already out add nothing."""
+    limits = guard_settings(cluster_id)
+    nodes = {node.id: node for node in nodes_of(cluster_id=cluster_id)}
+    out = {node.id for node in nodes.values() if node.exclusion_id is not None}
+    new = set(adding) - out
+    blast_most = limits.exclusions_per_window
+    guards = []
+    if new:
+        used = exclusions_counted(cluster_id=cluster_id, since=now - timedelta(seconds=limits.window_s))
+        guards.append(_window_guard(used, adding=len(new), limits=limits))
+    if run is not None and new:
+        usable = run_nodes(run, nodes.values())
+        if usable:
+            guard = _share_guard(run, usable=usable, out=out, new=new, limits=limits)
+            guards.append(guard)
+            blast_most = min(blast_most, guard.most or blast_most)
+    return guards, Blast(out_now=len(out), out_after=len(out | new), nodes=len(nodes), most=blast_most)
+
+
+def run_nodes(run: RunRow, known: Collection[NodeRow]) -> set[int]:
+    """Return the nodes that a run can use: those its launcher names, else those its newest attempt sat on."""
+    names = set(run.launcher.get("nodes") or ())
+    if names:
+        return {node.id for node in known if node.name in names or names & set(node.aliases)}
+    placement = placement_of(run.attempt_id) if run.attempt_id is not None else None
+    return set(placement.node_ids) if placement is not None else set()
+
+
+def node_names(node_ids: Collection[int]) -> str:
+    """Return nodes as a sentence names them, at most six."""
+    names = sorted(node.name for node in nodes_by_id(node_ids).values())
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+
+
+def _window_guard(used: int, *, adding: int, limits: GuardSettings) -> GuardRow:
+    most, hours = limits.exclusions_per_window, limits.window_s / 3600
+    after = used + adding
+    text = f"{used} of {most} exclusions allowed in {hours:g} h {'are' if used != 1 else 'is'} used"
+    if after > most:
+        text += f"; this would make it {after}"
+    return GuardRow(name="exclusions_per_window", holds=after <= most, text=text, have=after, most=most)
+
+
+def _share_guard(run: RunRow, *, usable: set[int], out: set[int], new: set[int], limits: GuardSettings) -> GuardRow:
+    most = max(1, int(limits.share_of_run * len(usable) + 1e-9))
+    before, after = len(out & usable), len((out | new) & usable)
+    text = f"{before} of {len(usable)} nodes of {run.slug} {'are' if before != 1 else 'is'} out, {most} may be"
+    if after > most:
+        text += f"; this would make it {after}"
+    return GuardRow(name="share_of_run", holds=after <= most or after == before, text=text, have=after, most=most)

@@ -1,0 +1,321 @@
+"""What an action would do, cost and need, before anybody presses: the confirm page and `dry_run` read it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from apps.common.errors import BadRequest
+from apps.fleet.selectors import NodeRow, node_by_code, nodes_of
+from apps.remediation.choices import AT_A_SAVE, ActionKind, LauncherKind, Moment
+from apps.remediation.selectors.actions import action_holding, launch_of_attempt
+from apps.remediation.selectors.commands import Plan, commands_of, names_short, orders_of
+from apps.remediation.selectors.guards import Blast, GuardRow, confirmation_needed, guards_of_exclusion
+from apps.remediation.selectors.prices import Price, pace_of, prices_of, resume_step_default
+from apps.remediation.selectors.rows import ActionRow, LaunchRow
+from apps.runs.choices import AttemptState, Trust
+from apps.runs.launcher import LauncherSetting, launcher_of
+from apps.runs.selectors import CheckpointRow, RunRow, attempt_by_id, checkpoints_of, run_by_id
+
+EXPIRY = timedelta(minutes=10)
+"""A look is worth acting on for this long; then somebody looks again."""
+
+LONGEST_EXPIRY = timedelta(days=30)
+CHECKPOINTS_SHOWN = 12
+
+
+@dataclass(frozen=True, slots=True)
+class HappensRow:
+    """One step of what happens, with its small print."""
+
+    text: str
+    small: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """An action before it is asked for. `can` and `why_not` say whether Paceline could carry it out itself;
+    `confirm` is the text to type, None where none is asked for; `spares` are nodes that stand free."""
+
+    kind: str
+    run: RunRow | None
+    node: NodeRow | None
+    exclude: tuple[NodeRow, ...]
+    exclude_names: tuple[str, ...]
+    expected_state: dict[str, Any]
+    seen_step: int | None
+    from_step: int | None
+    checkpoints: tuple[CheckpointRow, ...]
+    prices: tuple[Price, ...]
+    loss_per_hour: float | None
+    guards: tuple[GuardRow, ...]
+    blast: Blast | None
+    happens: tuple[HappensRow, ...]
+    launcher: str
+    orders: tuple[str, ...]
+    commands: tuple[str, ...]
+    spares: tuple[str, ...]
+    confirm: str | None
+    expires_s: float
+    can: bool
+    why_not: str
+    setting: LauncherSetting | None = field(repr=False)
+    launch: LaunchRow | None = field(repr=False)
+    held_by: ActionRow | None = None
+
+    @property
+    def price(self) -> Price | None:
+        """Return the price of acting now."""
+        return self.prices[0] if self.prices else None
+
+    @property
+    def holds(self) -> bool:
+        """Return whether no guard is closed."""
+        return all(guard.holds for guard in self.guards)
+
+    def price_at(self, moment: str) -> Price | None:
+        """Return the price of a moment."""
+        return next((price for price in self.prices if price.moment == moment), None)
+
+
+def restart_preview(
+    run_id: int, *, now: datetime, exclude_nodes: Sequence[str] = (), from_step: int | None = None
+) -> Preview:
+    """Return what restarting a run would do and cost; see `action_preview`."""
+    run = run_by_id(run_id)
+    return action_preview(
+        kind=ActionKind.RESTART_RUN, run=run, node=None, exclude_nodes=exclude_nodes, from_step=from_step, now=now
+    )
+
+
+def action_preview(
+    *,
+    kind: str,
+    run: RunRow | None,
+    node: NodeRow | None,
+    now: datetime,
+    exclude_nodes: Sequence[str] = (),
+    from_step: int | None = None,
+    reason: str = "",
+    moment: str = Moment.NOW,
+) -> Preview:
+    """Return what an action would do, cost and need.
+
+    Raises:
+        NotFound, Ambiguous: a node that is to be put out is unknown.
+        BadRequest: the run's launcher cannot be used, or `from_step` is no checkpoint that could be used.
+    """
+    cluster_id = run.cluster_id if run is not None else node.cluster_id if node is not None else 0
+    exclude = _excluded(kind, node, exclude_nodes, cluster_id)
+    checkpoints = _checkpoints(run) if kind == ActionKind.RESTART_RUN else ()
+    step = _from_step(run, kind, from_step)
+    setting = launcher_of(run.launcher) if run is not None else None
+    launch = launch_of_attempt(run.attempt_id) if run is not None and run.attempt_id is not None else None
+    all_nodes = nodes_of(cluster_id=cluster_id)
+    out_names = exclude_names(all_nodes, setting, exclude)
+    adds = kind in (ActionKind.EXCLUDE_NODE, ActionKind.RESTART_RUN)
+    guards, blast = guards_of_exclusion(
+        cluster_id=cluster_id, run=run, adding=[row.id for row in exclude] if adds else [], now=now
+    )
+    held_by = action_holding(run_id=run.id if run else None, node_ids=[row.id for row in exclude])
+    can, why_not = _can(kind, run, setting, launch, exclude)
+    prices = _prices(kind, run, step)
+    plan = Plan(
+        kind=kind,
+        run=run,
+        setting=setting,
+        launch=launch if run is not None and run.attempt_state == AttemptState.OPEN else None,
+        attempt_key=attempt_by_id(run.attempt_id).key if run is not None and run.attempt_id is not None else "",
+        nodes=tuple(row.name for row in exclude),
+        exclude_nodes=out_names,
+        resume_step=step,
+        reason=reason,
+    )
+    return Preview(
+        kind=kind,
+        run=run,
+        node=node,
+        exclude=exclude,
+        exclude_names=out_names,
+        expected_state=expected_state(run),
+        seen_step=run.step if run is not None else None,
+        from_step=step,
+        checkpoints=checkpoints,
+        prices=tuple(prices),
+        loss_per_hour=pace_of(run).loss_per_hour if run is not None else None,
+        guards=(_held_guard(held_by, run), *guards),
+        blast=blast if adds or kind == ActionKind.READMIT_NODE else None,
+        happens=tuple(_happens(kind, run, exclude, step, setting, launch, moment)),
+        launcher=setting.kind if setting is not None else "",
+        orders=tuple(orders_of(plan)),
+        commands=tuple(commands_of(plan)),
+        spares=tuple(_spares(all_nodes, setting, exclude)),
+        confirm=run.slug if run is not None and kind in _STOPS and confirmation_needed(run) else None,
+        expires_s=expiry_of(moment, prices).total_seconds(),
+        can=can,
+        why_not=why_not,
+        setting=setting,
+        launch=launch,
+        held_by=held_by,
+    )
+
+
+def expected_state(run: RunRow | None) -> dict[str, Any]:
+    """Return what a caller gives back as `expected_state`: the attempt (None = none ever) and the state seen."""
+    if run is None:
+        return {}
+    return {"attempt": run.attempt_id, "state": run.state}
+
+
+def expiry_of(moment: str, prices: Sequence[Price]) -> timedelta:
+    """Return after which time an action that has not begun is off: ten minutes, longer where it waits for a save."""
+    if moment == Moment.RUN_END:
+        return LONGEST_EXPIRY
+    price = next((price for price in prices if price.moment == moment), None)
+    if price is None or price.wait_s is None or moment == Moment.NOW:
+        return EXPIRY
+    return EXPIRY + timedelta(seconds=2 * price.wait_s)
+
+
+def exclude_names(
+    nodes: Sequence[NodeRow], setting: LauncherSetting | None, adding: Sequence[NodeRow] = ()
+) -> tuple[str, ...]:
+    """Return the names that a new attempt must leave out, as its launcher spells them; nodes it could not use are left out."""
+    new = {row.id for row in adding}
+    out = [row for row in nodes if row.exclusion_id is not None or row.id in new]
+    if setting is None or not setting.nodes:
+        return tuple(sorted(row.name for row in out))
+    gone = {name for row in out for name in (row.name, *row.aliases)}
+    return tuple(name for name in setting.nodes if name in gone)
+
+
+_STOPS = (ActionKind.RESTART_RUN, ActionKind.STOP_RUN)
+
+
+def _excluded(kind: str, node: NodeRow | None, names: Sequence[str], cluster_id: int) -> tuple[NodeRow, ...]:
+    if kind != ActionKind.RESTART_RUN:
+        return (node,) if node is not None else ()
+    rows = [node_by_code(name, cluster_id=cluster_id) for name in names]
+    if node is not None:
+        rows.append(node)
+    return tuple({row.id: row for row in rows}.values())
+
+
+def _checkpoints(run: RunRow | None) -> tuple[CheckpointRow, ...]:
+    if run is None:
+        return ()
+    shown = [row for row in checkpoints_of(run_id=run.id, limit=200) if row.trust not in (Trust.PENDING, Trust.DELETED)]
+    newest_first = sorted(shown, key=lambda row: (row.saved_at or row.started_at, row.step), reverse=True)
+    return tuple(newest_first[:CHECKPOINTS_SHOWN])
+
+
+def _from_step(run: RunRow | None, kind: str, wanted: int | None) -> int | None:
+    if run is None or kind != ActionKind.RESTART_RUN:
+        return None
+    if wanted is None:
+        return resume_step_default(run)
+    if wanted < 0:
+        raise BadRequest("from_step: must be 0 or more.")
+    states = {row.trust for row in checkpoints_of(run_id=run.id, limit=10_000) if row.step == wanted}
+    if states and states <= {Trust.FAILED, Trust.DELETED, Trust.PENDING}:
+        words = names_short(sorted(Trust(state).label for state in states))
+        raise BadRequest(f"from_step: the checkpoint of step {wanted:,} cannot be used: {words}.", from_step=wanted)
+    return wanted
+
+
+def _can(
+    kind: str,
+    run: RunRow | None,
+    setting: LauncherSetting | None,
+    launch: LaunchRow | None,
+    exclude: Sequence[NodeRow],
+) -> tuple[bool, str]:
+    """Return whether Paceline could do it itself, and if not, why."""
+    if kind in (ActionKind.EXCLUDE_NODE, ActionKind.READMIT_NODE, ActionKind.RECORD_DONE):
+        return True, ""
+    if kind == ActionKind.CHECK_NODE:
+        return False, "No launcher here can run a check on a node; take it out, check it by hand, then record it."
+    if run is None or setting is None:
+        return False, "No launcher is set for this run, so Paceline may not start or stop it. Copy the command instead."
+    words = LauncherKind(setting.kind).label
+    if setting.kind not in (LauncherKind.LOCAL, LauncherKind.WEBHOOK):
+        return False, f"Paceline cannot order {words} to do this. Copy the command instead."
+    if kind == ActionKind.CHECKPOINT_NOW:
+        return False, f"The launcher “{words}” cannot ask a program for a save; choose “at the next save” instead."
+    is_open = run.attempt_state == AttemptState.OPEN
+    if kind == ActionKind.STOP_RUN and not is_open:
+        return False, "Nothing runs that could be stopped."
+    if setting.kind == LauncherKind.LOCAL:
+        if is_open and launch is None:
+            return False, (
+                f"Attempt {run.attempt_number} was not started by Paceline, so it cannot stop it. "
+                "Stop it yourself, then restart here."
+            )
+        if kind == ActionKind.RESTART_RUN and setting.nodes:
+            gone = {name for row in exclude for name in (row.name, *row.aliases)}
+            if not [name for name in setting.nodes if name not in gone]:
+                return False, "Every node that this run may use would be out."
+    return True, ""
+
+
+def _prices(kind: str, run: RunRow | None, step: int | None) -> list[Price]:
+    if run is None or kind not in _STOPS:
+        return []
+    return prices_of(run, from_step=step if kind == ActionKind.RESTART_RUN else resume_step_default(run))
+
+
+def _held_guard(held_by: ActionRow | None, run: RunRow | None) -> GuardRow:
+    what = "run" if run is not None else "node"
+    if held_by is None:
+        return GuardRow(name="one_open_action", holds=True, text=f"no other action on this {what}")
+    text = f"{held_by.requested_by} asked for “{held_by.kind}”, which is not over yet"
+    return GuardRow(name="one_open_action", holds=False, text=text)
+
+
+def _spares(nodes: Sequence[NodeRow], setting: LauncherSetting | None, exclude: Sequence[NodeRow]) -> list[str]:
+    if setting is None or not setting.nodes:
+        return []
+    taken = {row.id for row in exclude}
+    free = {
+        name
+        for row in nodes
+        if row.exclusion_id is None and not row.open_runs and row.id not in taken
+        for name in (row.name, *row.aliases)
+    }
+    return [name for name in setting.nodes if name in free]
+
+
+def _happens(
+    kind: str,
+    run: RunRow | None,
+    exclude: Sequence[NodeRow],
+    step: int | None,
+    setting: LauncherSetting | None,
+    launch: LaunchRow | None,
+    moment: str,
+) -> list[HappensRow]:
+    names = names_short([row.name for row in exclude]) if exclude else ""
+    if kind == ActionKind.EXCLUDE_NODE:
+        busy = any(row.open_runs for row in exclude)
+        small = "what runs there goes on; it counts from the next start" if busy else "it counts from the next start"
+        return [HappensRow(f"Put {names} out of service in the ledger", small)]
+    if kind == ActionKind.READMIT_NODE:
+        return [HappensRow(f"Take {names} back into service in the ledger", "it can be used from the next start on")]
+    if run is None or kind not in _STOPS:
+        return []
+    rows = []
+    if moment in AT_A_SAVE:
+        rows.append(HappensRow("Wait for the next complete save", "gives up if none comes before it expires"))
+    if moment == Moment.RUN_END:
+        rows.append(HappensRow("Wait until the attempt ends by itself", "a run that finished is not started again"))
+    if exclude:
+        rows.append(HappensRow(f"Put {names} out of service", "in the ledger, marked as ours"))
+    if run.attempt_state == AttemptState.OPEN:
+        grace = f"{setting.stop_grace_s:g} s to leave, then it is killed" if setting is not None else ""
+        small = f"{grace}; reads back that it is gone" if launch is not None else "by the launcher"
+        rows.append(HappensRow(f"Stop attempt {run.attempt_number}", small))
+    if kind == ActionKind.RESTART_RUN:
+        start = "the program chooses its checkpoint" if step is None else f"from step {step:,}"
+        rows.append(HappensRow(f"Start attempt {run.attempt_number + 1}", start))
+        rows.append(HappensRow("Watch until it reports", "reads back from which step it went on"))
+    return rows

@@ -1,0 +1,244 @@
+"""What a restart costs: steps done again, downtime as this run's own restarts measured it, and when it is paid back.
+
+Costs are GPU-hours of the whole run. What is not measured yet is None, and a sum with an unmeasured part is None too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from apps.remediation.choices import AT_A_SAVE, Moment
+from apps.runs.choices import AttemptState
+from apps.runs.selectors import (
+    AttemptRow,
+    CheckpointRow,
+    RunRow,
+    attempts_of,
+    checkpoint_newest_trusted,
+    checkpoints_of,
+)
+
+LOOK_BACK = 20
+"""Restarts and saves older than these say little about the next one."""
+
+LONGEST_RESTART_S = 24 * 3600.0
+"""A gap longer than a day was a decision, not a restart."""
+
+SLOW_SHARE = 0.01
+"""Below this share of a step there is nothing to be paid back: it is within what a step varies by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Downtime:
+    """From the end of one attempt to the first step of the next, over `n` restarts of this run, in seconds."""
+
+    n: int
+    median_s: float | None
+    low_s: float | None
+    high_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """The price of one choice. `wait_s` is how long until it begins, `full_pace_s` until the run is back at its step."""
+
+    moment: str
+    from_step: int | None
+    stop_step: int | None
+    steps: int | None
+    redo_gpu_hours: float | None
+    save_gpu_hours: float | None
+    wait_s: float | None
+    slow_gpu_hours: float | None
+    downtime_s: float | None
+    downtime_low_s: float | None
+    downtime_high_s: float | None
+    downtime_n: int
+    downtime_gpu_hours: float | None
+    gpu_hours: float | None
+    full_pace_s: float | None
+    payback_s: float | None
+
+    def stored(self) -> dict[str, Any]:
+        """Return it as an action keeps it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How the run goes: its ranks, a step's length now and at its best, and what going on like this costs an hour."""
+
+    ranks: int | None
+    step_s: float | None
+    best_step_s: float | None
+
+    @property
+    def slow_share(self) -> float | None:
+        """Return the share of each step that is lost to slowness, None if not measured."""
+        if not self.step_s or not self.best_step_s:
+            return None
+        return max(0.0, 1.0 - self.best_step_s / self.step_s)
+
+    @property
+    def loss_per_hour(self) -> float | None:
+        """Return the GPU-hours that each hour of going on costs."""
+        share = self.slow_share
+        return None if share is None or self.ranks is None else share * self.ranks
+
+    def gpu_hours(self, seconds: float | None) -> float | None:
+        """Return what `seconds` of the whole run are in GPU-hours."""
+        return None if seconds is None or self.ranks is None else seconds * self.ranks / 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Saves:
+    """How this run saves: the newest usable step, steps between saves, seconds a save takes and blocks."""
+
+    newest: CheckpointRow | None
+    every_steps: int | None
+    takes_s: float | None
+    blocks_s: float | None
+
+
+def downtime_of(attempts: Sequence[AttemptRow]) -> Downtime:
+    """Return the measured downtime of a run's restarts; `attempts` newest first."""
+    gaps = []
+    for later, earlier in pairwise(attempts):
+        if later.first_step_at is None or earlier.ended_at is None:
+            continue
+        gap_s = (later.first_step_at - earlier.ended_at).total_seconds()
+        if 0 <= gap_s <= LONGEST_RESTART_S:
+            gaps.append(gap_s)
+    gaps = gaps[:LOOK_BACK]
+    if not gaps:
+        return Downtime(n=0, median_s=None, low_s=None, high_s=None)
+    return Downtime(n=len(gaps), median_s=median(gaps), low_s=min(gaps), high_s=max(gaps))
+
+
+def saves_of(run: RunRow) -> Saves:
+    """Return how a run saves, as far as its saves or its settings tell."""
+    rows = [row for row in checkpoints_of(run_id=run.id, limit=200) if row.saved_at is not None][:LOOK_BACK]
+    steps = sorted({row.step for row in rows if row.attempt_id == run.attempt_id})
+    between = [later - earlier for earlier, later in pairwise(steps)]
+    setting = run.checkpoint_setting.get("interval_steps")
+    every = int(median(between)) if between else (int(setting) if isinstance(setting, int | float) else None)
+    takes = [row.duration_s for row in rows if row.duration_s is not None]
+    blocks = [row.blocking_s for row in rows if row.blocking_s is not None]
+    return Saves(
+        newest=checkpoint_newest_trusted(run.id),
+        every_steps=every or None,
+        takes_s=median(takes) if takes else None,
+        blocks_s=median(blocks) if blocks else None,
+    )
+
+
+def pace_of(run: RunRow) -> Pace:
+    """Return how a run goes now."""
+    return Pace(ranks=run.world_size, step_s=run.step_s, best_step_s=run.own_best_step_s)
+
+
+def resume_step_default(run: RunRow) -> int | None:
+    """Return the step a restart begins from unless somebody chooses: the newest trusted save, else where it began.
+
+    Where it began is no choice if that save is known and not trusted any more; then None: the program decides.
+    """
+    newest = checkpoint_newest_trusted(run.id)
+    if newest is not None or run.resumed_from_step is None:
+        return newest.step if newest is not None else None
+    known = any(row.step == run.resumed_from_step for row in checkpoints_of(run_id=run.id))
+    return None if known else run.resumed_from_step
+
+
+def newest_save(attempt_id: int) -> int:
+    """Return the step of an attempt's newest usable save, -1 if there is none; steps are compared, never clocks."""
+    rows = checkpoints_of(attempt_id=attempt_id, usable_only=True, limit=1)
+    return rows[0].step if rows else -1
+
+
+def price_now(run: RunRow, *, from_step: int | None, downtime: Downtime | None = None) -> Price:
+    """Return the price of stopping this moment and going on from `from_step`."""
+    return _price(
+        run,
+        moment=Moment.NOW,
+        from_step=from_step,
+        stop_step=run.step,
+        wait_steps=0,
+        save_s=0.0,
+        downtime=downtime or downtime_of(attempts_of(run.id, limit=LOOK_BACK + 1)),
+    )
+
+
+def prices_of(run: RunRow, *, from_step: int | None) -> list[Price]:
+    """Return the price of each moment, the soonest first; a run without an open attempt can only be started now."""
+    downtime = downtime_of(attempts_of(run.id, limit=LOOK_BACK + 1))
+    now = price_now(run, from_step=from_step, downtime=downtime)
+    if run.attempt_state != AttemptState.OPEN:
+        return [now]
+    saves = saves_of(run)
+    wait = _steps_to_save(run, saves)
+    return [now, *(_price_at_save(run, saves, moment, wait, downtime) for moment in AT_A_SAVE)]
+
+
+def _price_at_save(run: RunRow, saves: Saves, moment: str, wait: int | None, downtime: Downtime) -> Price:
+    step = None if run.step is None or wait is None else run.step + wait
+    behind = None
+    if saves.takes_s is not None and run.step_s:
+        behind = int(-(-saves.takes_s // run.step_s))  # the steps that are made while the save is being written
+    return _price(
+        run,
+        moment=moment,
+        from_step=step,
+        stop_step=None if step is None or behind is None else step + behind,
+        wait_steps=None if wait is None or behind is None else wait + behind,
+        save_s=saves.blocks_s,
+        downtime=downtime,
+    )
+
+
+def _steps_to_save(run: RunRow, saves: Saves) -> int | None:
+    if run.step is None or not saves.every_steps:
+        return None
+    anchor = saves.newest.step if saves.newest is not None else 0
+    return saves.every_steps - (run.step - anchor) % saves.every_steps
+
+
+def _price(
+    run: RunRow,
+    *,
+    moment: str,
+    from_step: int | None,
+    stop_step: int | None,
+    wait_steps: int | None,
+    save_s: float | None,
+    downtime: Downtime,
+) -> Price:
+    pace = pace_of(run)
+    steps = None if stop_step is None else max(0, stop_step - (from_step or 0))
+    redo_s = None if steps is None or pace.step_s is None else steps * pace.step_s
+    wait_s = 0.0 if wait_steps == 0 else None if wait_steps is None or pace.step_s is None else wait_steps * pace.step_s
+    slow_s = 0.0 if wait_s == 0 else None if wait_s is None else wait_s * (pace.slow_share or 0.0)
+    parts = [pace.gpu_hours(part) for part in (redo_s, save_s, slow_s, downtime.median_s)]
+    total = None if any(part is None for part in parts) else sum(part for part in parts if part is not None)
+    times = (wait_s, downtime.median_s, redo_s)
+    loss = pace.loss_per_hour
+    pays_back = total is not None and loss is not None and (pace.slow_share or 0.0) > SLOW_SHARE
+    return Price(
+        moment=str(moment),
+        from_step=from_step,
+        stop_step=stop_step,
+        steps=steps,
+        redo_gpu_hours=parts[0],
+        save_gpu_hours=parts[1],
+        wait_s=wait_s,
+        slow_gpu_hours=parts[2],
+        downtime_s=downtime.median_s,
+        downtime_low_s=downtime.low_s,
+        downtime_high_s=downtime.high_s,
+        downtime_n=downtime.n,
+        downtime_gpu_hours=parts[3],
+        gpu_hours=total,
+        full_pace_s=None if any(part is None for part in times) else sum(part for part in times if part is not None),
+        payback_s=total / loss * 3600 if pays_back and total is not None and loss else None,
+    )

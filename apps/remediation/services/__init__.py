@@ -1,0 +1,44 @@
+"""Everything that writes actions, orders and launches."""
+
+from apps.remediation.services.deciding import action_accept, action_dismiss, action_settle
+from apps.remediation.services.moving import ActionMoved
+from apps.remediation.services.ordering import order_claim, order_in_hand
+from apps.remediation.services.proposing import finding_consider, findings_consider
+from apps.remediation.services.requesting import action_request
+from apps.remediation.services.settings import command_copied, guard_set
+from apps.remediation.services.settling import order_doubt, order_settle
+from apps.remediation.services.waiting import action_advance, action_cancel, action_expire
+from apps.remediation.services.watching import action_watch, launch_noted
+from apps.remediation.services.wishes import (
+    ActionOpen,
+    ConfirmationNeeded,
+    GuardClosed,
+    NodeStateDiffers,
+    NotOurs,
+)
+
+__all__ = [
+    "ActionMoved",
+    "ActionOpen",
+    "ConfirmationNeeded",
+    "GuardClosed",
+    "NodeStateDiffers",
+    "NotOurs",
+    "action_accept",
+    "action_advance",
+    "action_cancel",
+    "action_dismiss",
+    "action_expire",
+    "action_request",
+    "action_settle",
+    "action_watch",
+    "command_copied",
+    "finding_consider",
+    "findings_consider",
+    "guard_set",
+    "launch_noted",
+    "order_claim",
+    "order_doubt",
+    "order_in_hand",
+    "order_settle",
+]

@@ -1,0 +1,119 @@
+"""Beginning an action: the ledger at once, anything else by a first order to the run's launcher."""
+
+from datetime import datetime
+
+from apps.common.errors import Conflict
+from apps.common.tasks import queue_on_commit
+from apps.fleet.choices import ExclusionOrigin
+from apps.fleet.models import NodeStatus
+from apps.fleet.services import exclusion_end, exclusion_open
+from apps.incidents.services import incidents_mitigated_by
+from apps.journal.services import Log
+from apps.remediation.choices import LEDGER, ActionKind, ActionState, LauncherKind, OrderKind
+from apps.remediation.models import Action, ActionNode, Order
+from apps.remediation.selectors.guards import GuardRow, guards_of_exclusion, node_names
+from apps.remediation.services.moving import action_move, scene_lock
+from apps.runs.choices import AttemptState
+from apps.runs.launcher import launcher_of
+from apps.runs.selectors import run_by_id
+
+
+def action_begin(log: Log, action: Action, *, now: datetime) -> None:
+    """Begin an action that was asked for and whose moment has come."""
+    if action.kind in LEDGER:
+        _ledger(log, action, now=now)
+        return
+    assert action.run is not None
+    run = run_by_id(action.run.pk)
+    setting = launcher_of(run.launcher)
+    if setting is None:
+        action_move(log, action, ActionState.REFUSED, text="The run has no launcher any more.", now=now)
+        return
+    # A webhook's receiver restarts as one thing: it is told once, and what ran ends when it has said yes.
+    stops = run.attempt_state == AttemptState.OPEN and (
+        setting.kind != LauncherKind.WEBHOOK or action.kind == ActionKind.STOP_RUN
+    )
+    kind = OrderKind.STOP if stops else OrderKind.LAUNCH
+    order_create(action, kind=kind, launcher=setting.kind, attempt_id=run.attempt_id if stops else None, now=now)
+
+
+def order_create(action: Action, *, kind: str, launcher: str, attempt_id: int | None, now: datetime) -> Order:
+    """Make an order; a worker takes it in hand as soon as this transaction is committed."""
+    order = Order.objects.create(action=action, kind=kind, launcher=launcher, attempt_id=attempt_id, not_before=now)
+    queue_on_commit("remediation.order_run", order_id=order.pk)
+    return order
+
+
+def guard_closed(action: Action, *, now: datetime) -> GuardRow | None:
+    """Return the guard that forbids what this action would put out now, None if it may."""
+    if action.kind not in (ActionKind.EXCLUDE_NODE, ActionKind.RESTART_RUN):
+        return None
+    run = run_by_id(action.run_id) if action.run_id is not None else None
+    cluster_id = run.cluster_id if run is not None else action.node.cluster_id  # type: ignore[union-attr]
+    guards, _ = guards_of_exclusion(cluster_id=cluster_id, run=run, adding=_nodes(action), now=now)
+    return next((guard for guard in guards if not guard.holds), None)
+
+
+def nodes_exclude(action: Action, *, now: datetime) -> list[int]:
+    """Put the nodes that an action names out of service; return those that were not out before."""
+    free = NodeStatus.objects.filter(pk__in=_nodes(action), exclusion_id=None).order_by("pk")
+    new = list(free.values_list("pk", flat=True))
+    for node_id in new:
+        exclusion_open(
+            node_id=node_id,
+            reason=action.reason,
+            by_name=action.requested_by,
+            origin=ExclusionOrigin.OURS,
+            source=action.source,
+            now=now,
+            action_id=action.pk,
+            incident_id=action.incident_id,
+        )
+    return new
+
+
+def ledger_by_hand(action: Action, *, done: str, by: str, now: datetime) -> None:
+    """Follow in the ledger what somebody did by hand; what stands there already stays as it is."""
+    if done == ActionKind.EXCLUDE_NODE:
+        nodes_exclude(action, now=now)
+    elif done == ActionKind.READMIT_NODE and action.node_id is not None:
+        exclusion_end(node_id=action.node_id, reason=action.reason, by_name=by, source=action.source, now=now)
+
+
+def _nodes(action: Action) -> list[int]:
+    return list(ActionNode.objects.filter(action=action).order_by("node_id").values_list("node_id", flat=True))
+
+
+def _ledger(log: Log, action: Action, *, now: datetime) -> None:
+    scene_lock(action.pk)
+    if guard := guard_closed(action, now=now):
+        action_move(log, action, ActionState.REFUSED, text=f"Not done: {guard.text}.", now=now)
+        return
+    nodes, by = _nodes(action), action.requested_by
+    names = node_names(nodes)
+    if action.kind == ActionKind.EXCLUDE_NODE:
+        done = nodes_exclude(action, now=now)
+        text = _excluded_text(action, names, was_out=not done)
+    else:
+        ended = [
+            exclusion_end(node_id=node_id, reason=action.reason, by_name=by, source=action.source, now=now)
+            for node_id in nodes
+        ]
+        if not any(ended):
+            raise Conflict(f"{names} is in service already.")
+        text = f"{names} is back in service; it can be used from the next start on."
+    if action.kind == ActionKind.EXCLUDE_NODE:
+        # Before the run's status is written: incidents come before it in the order of locks.
+        incidents_mitigated_by(
+            run_id=action.run_id, node_ids=nodes, whole_run=False, reason=f"{names} is out", by=by, now=now
+        )
+    action_move(log, action, ActionState.RUNNING, text=f"{by}: ledger", now=now, began_at=now)
+    action_move(log, action, ActionState.SUCCEEDED, text=text, now=now, by=by)
+
+
+def _excluded_text(action: Action, names: str, *, was_out: bool) -> str:
+    if was_out:
+        return f"{names} was out already; the first reason is kept."
+    busy = NodeStatus.objects.filter(pk__in=_nodes(action)).exclude(open_runs=[]).exists()
+    tail = "what runs there goes on, it counts from the next start" if busy else "it counts from the next start"
+    return f"{names} is out of service; {tail}."

@@ -1,0 +1,182 @@
+"""Handing orders to launchers, in two transactions with the launcher's own work between them and none open meanwhile.
+
+`order_claim` is the point of no return: what was seen is checked again, the ledger is written, and the order is in one
+worker's hands. `order_settle` takes in what came of it and makes the next order.
+"""
+
+import secrets
+from datetime import datetime
+
+from apps.accounts.services import token_create, token_revoke
+from apps.common.access import REPORT
+from apps.common.ids import id_write
+from apps.fleet.selectors import nodes_of
+from apps.journal.choices import Source
+from apps.journal.services import Log, recording
+from apps.remediation.choices import ActionKind, ActionState, LauncherKind, OrderKind, OrderState
+from apps.remediation.models import Order
+from apps.remediation.selectors.actions import launch_of_attempt
+from apps.remediation.selectors.preview import exclude_names
+from apps.remediation.selectors.prices import resume_step_default
+from apps.remediation.selectors.rows import OrderInHand, order_key
+from apps.remediation.services.beginning import guard_closed, nodes_exclude
+from apps.remediation.services.moving import (
+    OrderScene,
+    action_log,
+    action_move,
+    action_words,
+    milestone_add,
+    order_scene_lock,
+)
+from apps.remediation.services.waiting import expired_text
+from apps.runs.launcher import LauncherSetting, launcher_of
+from apps.runs.selectors import attempt_by_id, run_by_id
+from apps.runs.services import attempt_open
+
+BY = "Paceline"
+
+
+def order_claim(*, order_id: int, now: datetime) -> OrderInHand | None:
+    """Take an order in hand; return what its launcher needs, or None if there is nothing to be done (any more).
+
+    Of two workers with the same order one gets it. A cancelled, expired or overtaken action gives nothing.
+    """
+    known = Order.objects.filter(pk=order_id, state=OrderState.WAITING).first()
+    if known is None:
+        return None
+    with recording(now=now) as log:
+        scene = order_scene_lock(known)
+        action, order = scene.action, scene.order
+        if order.state != OrderState.WAITING or order.not_before > now:
+            return None
+        if action.state not in (ActionState.REQUESTED, ActionState.RUNNING):
+            return None
+        setting = launcher_of(scene.run.launcher)
+        if not _may_go_on(log, scene, setting, now=now) or setting is None:
+            return None
+        if action.state == ActionState.REQUESTED:
+            text = f"{action_words(action)} begins"
+            action_move(log, action, ActionState.RUNNING, text=text, now=now, began_at=now)
+            for_now = nodes_exclude(action, now=now) if action.kind == ActionKind.RESTART_RUN else []
+            if for_now:
+                milestone_add(action, "excluded", text=f"out of service: {len(for_now)}", now=now)
+        token = ""
+        if order.kind == OrderKind.LAUNCH:
+            token = _launch_prepare(scene, setting, now=now)
+        if order.asked_at is None:
+            order.tries += 1
+        order.state, order.claim, order.claimed_at, order.error = OrderState.CLAIMED, secrets.token_hex(8), now, ""
+        order.save()
+        if order.asked_at is None:
+            text = f"Order {order.kind.lower()} handed to {LauncherKind(order.launcher).label}"
+            action_log(log, action, kind="order.claimed", text=text, order=order.pk, tries=order.tries)
+        return order_in_hand(order_id, token=token)
+
+
+def order_in_hand(order_id: int, *, token: str = "") -> OrderInHand:
+    """Return what a launcher needs to carry an order out, or to read back what came of it."""
+    order = Order.objects.select_related("action__run").get(pk=order_id)
+    action, run = order.action, order.action.run
+    assert run is not None
+    setting = launcher_of(run.launcher)
+    assert setting is not None
+    out = exclude_names(nodes_of(cluster_id=run.cluster_id), setting)
+    old = order.attempt_id if order.kind == OrderKind.STOP else None
+    return OrderInHand(
+        id=order.pk,
+        code=id_write("ord", order.pk),
+        kind=order.kind,
+        tries=order.tries,
+        claim=order.claim,
+        claimed_at=order.claimed_at or order.not_before,
+        asked_at=order.asked_at,
+        action=id_write("act", action.pk),
+        action_kind=action.kind,
+        run=run.slug,
+        setting=setting,
+        attempt_key=order_key(order.pk) if old is None else attempt_by_id(old).key,
+        resume_step=action.resume_step,
+        nodes=tuple(name for name in setting.nodes if name not in out),
+        exclude_nodes=out,
+        launch=launch_of_attempt(old) if old is not None else None,
+        token=token,
+    )
+
+
+def _may_go_on(log: Log, scene: OrderScene, setting: LauncherSetting | None, *, now: datetime) -> bool:
+    """Check again what was seen; where it is so no more, end the action with the sentence that says why."""
+    action, order = scene.action, scene.order
+    is_first = action.state == ActionState.REQUESTED
+    if is_first and action.expires_at <= now:
+        action_move(log, action, ActionState.EXPIRED, text=expired_text(action), now=now)
+        return False
+    if order.asked_at is not None:
+        return True  # the launcher has it already; now it is only looked at
+    why = _why_not(scene, setting, is_first=is_first, now=now)
+    if why:
+        to = ActionState.REFUSED if is_first else ActionState.FAILED
+        action_move(log, action, to, text=why, now=now)
+    return not why
+
+
+def _why_not(scene: OrderScene, setting: LauncherSetting | None, *, is_first: bool, now: datetime) -> str:
+    action, order = scene.action, scene.order
+    run = run_by_id(scene.run.pk)
+    is_open = scene.attempt is not None
+    if setting is None or setting.kind != order.launcher:
+        return "The run's launcher was changed meanwhile; nothing more was done."
+    if order.kind == OrderKind.STOP:
+        if scene.attempt is None or scene.attempt.pk != order.attempt_id:
+            return "The run moved on since it was looked at; nothing was done."
+    elif is_open and run.attempt_id not in (order.attempt_id, action.expected_attempt_id):
+        return f"Attempt {run.attempt_number} was started meanwhile; nothing was started beside it."
+    elif is_open and order.launcher == LauncherKind.LOCAL and run.attempt_id != order.attempt_id:
+        return f"Attempt {run.attempt_number} is open; nothing was started beside it."
+    if is_first:
+        if run.attempt_id != action.expected_attempt_id:
+            return f"The run moved on to attempt {run.attempt_number}; nothing was done."
+        if guard := guard_closed(action, now=now):
+            return f"Not done: {guard.text}."
+    return ""
+
+
+def _launch_prepare(scene: OrderScene, setting: LauncherSetting, *, now: datetime) -> str:
+    """Settle from which step, open the attempt where it is ours alone to open, and give it a token of its own."""
+    action, order, run = scene.action, scene.order, scene.run
+    if action.kind == ActionKind.RESTART_RUN and order.tries == 0:
+        chosen = action.options.get("from_step")
+        action.resume_step = chosen if chosen is not None else resume_step_default(run_by_id(run.pk))
+        action.save(update_fields=["resume_step"])
+    if setting.kind != LauncherKind.LOCAL:
+        return ""
+    if order.attempt_id is None:
+        attempt_of_order(scene, now=now)
+    if order.token_id is not None:
+        token_revoke(token_id=order.token_id, by=BY, source=Source.LAUNCHER, now=now)
+    order.token_id, secret = token_create(
+        name=f"launch {id_write('ord', order.pk)} of {run.slug}",
+        scopes=[REPORT],
+        cluster_id=run.cluster_id,
+        by=action.requested_by,
+        source=Source.LAUNCHER,
+        now=now,
+    )
+    return secret
+
+
+def attempt_of_order(scene: OrderScene, *, now: datetime) -> None:
+    """Open the attempt that an order starts, in the name of whoever asked for it."""
+    action, order, run = scene.action, scene.order, scene.run
+    attempt, _ = attempt_open(
+        run_id=run.pk,
+        key=order_key(order.pk),
+        world_size=None,
+        by=action.requested_by,
+        source=Source.LAUNCHER,
+        now=now,
+        resumed_from_step=action.resume_step,
+        order_id=order.pk,
+    )
+    order.attempt_id, action.attempt_id = attempt.id, attempt.id
+    order.save(update_fields=["attempt_id"])
+    action.save(update_fields=["attempt_id"])

@@ -1,0 +1,129 @@
+"""From what detectors propose to proposals that people take up or turn down. Nothing is ever carried out from here."""
+
+from datetime import datetime, timedelta
+
+from django.db import IntegrityError, transaction
+
+from apps.common.access import SYSTEM
+from apps.common.errors import NotFound
+from apps.diagnosis.selectors import FindingRow, finding_by_id, findings_unconsidered
+from apps.diagnosis.services import finding_considered
+from apps.fleet.selectors import NodeRow, node_by_code
+from apps.journal.choices import Source
+from apps.journal.services import Log, recording
+from apps.remediation.choices import ActionKind, ActionState, Moment
+from apps.remediation.models import Action
+from apps.remediation.selectors.preview import action_preview
+from apps.remediation.services.moving import action_lock, action_log, action_move, action_words, milestone, nodes_name
+from apps.runs.choices import AttemptState, Mode
+from apps.runs.selectors import RunRow, run_by_id
+
+PROPOSAL_LIFE = timedelta(hours=6)
+"""Evidence that is older than a shift has to be looked at anew."""
+
+AT_ONCE = 200
+
+
+def findings_consider(*, now: datetime) -> int:
+    """Consider every finding that changed since it was last considered; return how many."""
+    rows = findings_unconsidered(limit=AT_ONCE)
+    for row in rows:
+        finding_consider(finding_id=row.id, now=now)
+    return len(rows)
+
+
+def finding_consider(*, finding_id: int, now: datetime) -> None:
+    """Propose what a confirmed finding calls for, where the run's mode allows it; take back what no longer holds."""
+    with recording(now=now) as log:
+        finding = finding_by_id(finding_id)
+        # The version is written first: of two who consider the same version one goes on.
+        if not finding_considered(finding_id=finding_id, version=finding.version):
+            return
+        run = run_by_id(finding.run_id)
+        wanted = _wanted(finding, run, now=now)
+        key = "" if wanted is None else _key(finding, wanted[1])
+        for old in Action.objects.filter(finding_id=finding_id, state=ActionState.PROPOSED).exclude(proposal_key=key):
+            _take_back(log, old.pk, finding, now=now)
+        if wanted is not None:
+            _propose(log, finding, run, *wanted, key=key, now=now)
+
+
+def mode_of(run: RunRow, cause: str) -> str:
+    """Return how far Paceline may go for a cause of a run."""
+    return run.modes.get(cause, run.mode)
+
+
+def _wanted(finding: FindingRow, run: RunRow, *, now: datetime) -> tuple[str, NodeRow | None] | None:
+    """Return the kind of action and the node to propose, None if there is nothing to propose."""
+    if finding.state != "OPEN" or finding.certainty != "CONFIRMED" or finding.muted(now):
+        return None
+    if mode_of(run, finding.cause) not in (Mode.PROPOSE, Mode.ACT) or finding.attempt_id != run.attempt_id:
+        return None
+    if finding.proposal_kind == "RESTART_RUN":
+        return ActionKind.RESTART_RUN, None
+    if finding.proposal_kind != "EXCLUDE_NODE" or not finding.proposal_node:
+        return None
+    try:
+        node = node_by_code(finding.proposal_node, cluster_id=run.cluster_id)
+    except NotFound:
+        return None
+    runs_there = run.attempt_state == AttemptState.OPEN and run.id in node.open_runs
+    if node.exclusion_id is not None and not runs_there:
+        return None
+    # The run goes on without the node only after a restart: both are one action.
+    return (ActionKind.RESTART_RUN if runs_there else ActionKind.EXCLUDE_NODE), node
+
+
+def _propose(
+    log: Log, finding: FindingRow, run: RunRow, kind: str, node: NodeRow | None, *, key: str, now: datetime
+) -> None:
+    if Action.objects.filter(proposal_key=key, state=ActionState.PROPOSED).exists():
+        return
+    names = [node.name] if node is not None and kind == ActionKind.RESTART_RUN else []
+    preview = action_preview(kind=kind, run=run, node=node, exclude_nodes=names, now=now)
+    action = Action(
+        kind=kind,
+        state=ActionState.PROPOSED,
+        run_id=run.id,
+        node_id=node.id if node is not None else None,
+        reason=f"{finding.cause}: {finding.verdict}"[:2000],
+        requested_by=SYSTEM.name,
+        requested_by_key=SYSTEM.key,
+        source=Source.RULE,
+        requested_at=now,
+        expires_at=now + PROPOSAL_LIFE,
+        expected_attempt_id=run.attempt_id,
+        expected_state=run.state,
+        options={"when": str(Moment.NOW), **({"exclude_nodes": names} if names else {})},
+        price=preview.price.stored() if preview.price is not None else {},
+        finding_id=finding.id,
+        incident_id=finding.incident_id,
+        proposal_key=key,
+    )
+    text = f"Proposed to {action_words(action)}{f' without {names[0]}' if names else ''}: {finding.verdict}"
+    if mode_of(run, finding.cause) == Mode.ACT:
+        text += " The mode is ACT, but this version never acts by itself."
+    action.milestones = [milestone("proposed", now, text)]
+    try:
+        # A savepoint: the constraint decides when two considerers propose the same at once.
+        with transaction.atomic():
+            action.save()
+            nodes_name(action, [row.id for row in preview.exclude], holds=False)
+    except IntegrityError:
+        return
+    action_log(log, action, kind="action.proposed", text=text, finding=finding.id, cause=finding.cause)
+
+
+def _take_back(log: Log, action_id: int, finding: FindingRow, *, now: datetime) -> None:
+    action = action_lock(action_id)
+    if action.state != ActionState.PROPOSED:
+        return
+    why = "the finding closed" if finding.state != "OPEN" else "the finding changed"
+    if finding.state == "OPEN" and finding.muted(now):
+        why = "the finding was set quiet"
+    text = f"The proposal to {action_words(action)} is taken back: {why}."
+    action_move(log, action, ActionState.EXPIRED, text=text, now=now)
+
+
+def _key(finding: FindingRow, node: NodeRow | None) -> str:
+    return f"{finding.run_id}:{finding.cause}:{node.id if node is not None else '-'}"

@@ -1,0 +1,237 @@
+"""Taking in what came of an order, and what follows from it."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from apps.accounts.services import token_revoke
+from apps.journal.choices import Source
+from apps.journal.services import Log, recording
+from apps.remediation.choices import ActionKind, ActionState, LauncherKind, OrderKind, OrderState
+from apps.remediation.models import Action, Launch, Order
+from apps.remediation.selectors.rows import Outcome
+from apps.remediation.services.beginning import order_create
+from apps.remediation.services.moving import OrderScene, action_log, action_move, milestone_add, order_scene_lock
+from apps.remediation.services.ordering import BY, attempt_of_order
+from apps.runs.choices import AttemptState, Authority, EndReason
+from apps.runs.launcher import launcher_of
+from apps.runs.selectors import attempt_by_id, run_by_id
+from apps.runs.services import attempt_end, status_update
+
+BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 20.0)
+"""Pauses before an unavailable launcher is asked again; after the last one Paceline gives up and says so."""
+
+LOOK_AGAIN_S = 0.25
+READ_BACK_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+STOP_SLACK_S = 20.0
+"""What a stop may take beyond its grace before it counts as not obeyed: a kill that waits for storage takes a while."""
+
+
+def order_settle(*, order_id: int, claim: str, outcome: Outcome, now: datetime) -> None:
+    """Take in what came of an order that was handed out under `claim`; an outdated claim changes nothing."""
+    known = Order.objects.filter(pk=order_id, claim=claim).first()
+    if known is None:
+        return
+    with recording(now=now) as log:
+        scene = order_scene_lock(known)
+        order = scene.order
+        if order.claim != claim or order.state not in (OrderState.CLAIMED, OrderState.UNCERTAIN):
+            return
+        _OUTCOMES[outcome.kind](log, scene, outcome, now)
+
+
+def order_doubt(*, order_id: int, now: datetime) -> None:
+    """Note that whoever had an order in hand died over it: what came of it has to be read back."""
+    known = Order.objects.filter(pk=order_id, state=OrderState.CLAIMED).first()
+    if known is None:
+        return
+    with recording(now=now) as log:
+        scene = order_scene_lock(known)
+        if scene.order.state == OrderState.CLAIMED and scene.order.claim == known.claim:
+            _uncertain(log, scene, Outcome("UNCERTAIN", "whoever carried it out did not come back"), now)
+
+
+def _done(log: Log, scene: OrderScene, outcome: Outcome, now: datetime) -> None:
+    action, order = scene.action, scene.order
+    _certain(log, scene, outcome, now)
+    _order_over(log, scene, OrderState.DONE, outcome, now)
+    if order.kind == OrderKind.STOP:
+        stopped(log, action, order, now=now)
+    else:
+        _launched(scene, outcome, now)
+
+
+def stopped(log: Log, action: Action, order: Order, *, now: datetime) -> None:
+    """Follow a stop that was carried out: the attempt is over, and a restart goes on to its start."""
+    assert order.attempt_id is not None
+    assert action.run is not None
+    attempt_close(action, order.attempt_id, now=now)
+    milestone_add(action, "stopped", text="stopped, read back", now=now)
+    if action.kind == ActionKind.STOP_RUN:
+        text = f"{action.run.slug} is stopped."
+        action_move(log, action, ActionState.SUCCEEDED, text=text, now=now)
+        return
+    order_create(action, kind=OrderKind.LAUNCH, launcher=order.launcher, attempt_id=None, now=now)
+
+
+def attempt_close(action: Action, attempt_id: int, *, now: datetime) -> None:
+    """End the attempt that an action stopped. HUNG if a hang is confirmed, at the latest now."""
+    assert action.run_id is not None
+    run = run_by_id(action.run_id)
+    hung = action.ends_as == EndReason.HUNG or (run.attempt_id == attempt_id and run.hang == "CONFIRMED")
+    attempt_end(
+        attempt_id=attempt_id,
+        reason=EndReason.HUNG if hung else EndReason.PLANNED,
+        authority=Authority.ORDER,
+        by=action.requested_by,
+        source=Source.LAUNCHER,
+        now=now,
+    )
+
+
+def _launched(scene: OrderScene, outcome: Outcome, now: datetime) -> None:
+    action, order, run = scene.action, scene.order, scene.run
+    if order.launcher != LauncherKind.LOCAL:
+        if scene.attempt is not None and scene.attempt.pk == action.expected_attempt_id:
+            attempt_close(action, scene.attempt.pk, now=now)
+        attempt_of_order(scene, now=now)
+    facts = outcome.facts
+    assert order.attempt_id is not None
+    Launch.objects.get_or_create(
+        order=order,
+        defaults={
+            "run": run,
+            "attempt_id": order.attempt_id,
+            "launcher": order.launcher,
+            "directory": facts.get("directory", ""),
+            "boot_id": facts.get("boot_id", ""),
+            "pid_namespace": facts.get("pid_namespace", ""),
+            "pid": facts.get("pid"),
+            "start_ticks": facts.get("start_ticks"),
+            "external_id": str(facts.get("receipt", ""))[:200],
+            "token_id": order.token_id,
+            "started_at": now,
+        },
+    )
+    milestone_add(action, "started", text=outcome.text, now=now)
+
+
+def _going_on(log: Log, scene: OrderScene, outcome: Outcome, now: datetime) -> None:
+    order, run = scene.order, scene.run
+    _certain(log, scene, outcome, now)
+    setting = launcher_of(run.launcher)
+    asked_at = order.asked_at or now
+    limit = timedelta(seconds=(setting.stop_grace_s if setting else 0.0) + STOP_SLACK_S)
+    if now - asked_at > limit:
+        _order_over(log, scene, OrderState.FAILED, outcome, now)
+        text = f"It would not stop: {outcome.text}. Nothing was started."
+        action_move(log, scene.action, ActionState.FAILED, text=text, now=now)
+        return
+    if order.asked_at is None:
+        milestone_add(scene.action, "stopping", text=outcome.text, now=now)
+    order.asked_at, order.state, order.receipt = asked_at, OrderState.WAITING, {"text": outcome.text, **outcome.facts}
+    order.not_before = now + timedelta(seconds=LOOK_AGAIN_S)
+    order.save()
+
+
+def _unavailable(log: Log, scene: OrderScene, outcome: Outcome, now: datetime) -> None:
+    order = scene.order
+    _certain(log, scene, outcome, now)
+    if order.tries > len(BACKOFF_S):
+        _order_over(log, scene, OrderState.FAILED, outcome, now)
+        _give_up(log, scene, f"The launcher was not available in {order.tries} tries: {outcome.text}.", now)
+        return
+    order.state, order.error = OrderState.WAITING, outcome.text
+    order.not_before = now + timedelta(seconds=BACKOFF_S[order.tries - 1])
+    order.save()
+    text = f"The launcher is not available ({outcome.text}); asked again in {BACKOFF_S[order.tries - 1]:g} s"
+    action_log(log, scene.action, kind="order.settled", text=text, order=order.pk, order_state=order.state)
+
+
+def _refused(log: Log, scene: OrderScene, outcome: Outcome, now: datetime) -> None:
+    _certain(log, scene, outcome, now)
+    _order_over(log, scene, OrderState.REFUSED, outcome, now)
+    _give_up(log, scene, f"The launcher refused: {outcome.text}.", now)
+
+
+def _not_done(log: Log, scene: OrderScene, outcome: Outcome, now: datetime) -> None:
+    """Read back: it never began and never will, so that a new try is safe."""
+    order = scene.order
+    _certain(log, scene, outcome, now)
+    if order.tries > len(BACKOFF_S):
+        _order_over(log, scene, OrderState.FAILED, outcome, now)
+        _give_up(log, scene, f"It did not begin in {order.tries} tries: {outcome.text}.", now)
+        return
+    order.state, order.error, order.not_before = OrderState.WAITING, outcome.text, now
+    order.save()
+
+
+def _uncertain(log: Log, scene: OrderScene, outcome: Outcome, now: datetime) -> None:
+    action, order = scene.action, scene.order
+    looks = int(order.receipt.get("looks", 0))
+    pause_s = READ_BACK_S[min(looks, len(READ_BACK_S) - 1)]
+    was_certain = order.state != OrderState.UNCERTAIN
+    order.state, order.error = OrderState.UNCERTAIN, outcome.text
+    order.receipt = {**order.receipt, "looks": looks + 1}
+    order.not_before = now + timedelta(seconds=pause_s)
+    order.save()
+    if was_certain:
+        text = f"Nobody knows yet whether “{order.kind.lower()}” was carried out: {outcome.text}. It is read back."
+        action_move(log, action, ActionState.UNCERTAIN, text=text, now=now)
+
+
+def _certain(log: Log, scene: OrderScene, outcome: Outcome, now: datetime) -> None:
+    if scene.action.state == ActionState.UNCERTAIN:
+        text = f"Read back: {outcome.text or outcome.kind.lower()}"
+        action_move(log, scene.action, ActionState.RUNNING, text=text, now=now)
+
+
+def _order_over(log: Log, scene: OrderScene, state: str, outcome: Outcome, now: datetime) -> None:
+    order = scene.order
+    order.state, order.settled_at = state, now
+    if state == OrderState.DONE:
+        order.receipt, order.error = {"text": outcome.text, **outcome.facts}, ""
+    else:
+        order.error = outcome.text
+    order.save()
+    text = f"Order {order.kind.lower()} {OrderState(state).label}: {outcome.text}"
+    action_log(log, scene.action, kind="order.settled", text=text, order=order.pk, order_state=state)
+
+
+def _give_up(log: Log, scene: OrderScene, why: str, now: datetime) -> None:
+    """End an action whose order came to nothing; say what was done before."""
+    action, order = scene.action, scene.order
+    launch_unmade(order, by=action.requested_by, now=now)
+    was_stopped = Order.objects.filter(action=action, kind=OrderKind.STOP, state=OrderState.DONE).exists()
+    put_out = any(step["name"] == "excluded" for step in action.milestones)
+    done = [words for words, holds in (("stopped", was_stopped), ("nodes put out", put_out)) if holds]
+    text = f"{why} {'Before that: ' + ' and '.join(done) + '.' if done else 'Nothing was done.'}"
+    action_move(log, action, ActionState.FAILED if done else ActionState.REFUSED, text=text, now=now)
+    if was_stopped and action.run_id is not None:
+        status_update(run_id=action.run_id, gave_up=True)
+
+
+def launch_unmade(order: Order, *, by: str, now: datetime) -> None:
+    """Take back what a launch that never came to be had been given: its token and its open attempt."""
+    if order.kind != OrderKind.LAUNCH:
+        return
+    if order.token_id is not None:
+        token_revoke(token_id=order.token_id, by=BY, source=Source.LAUNCHER, now=now)
+    if order.attempt_id is not None and attempt_by_id(order.attempt_id).state == AttemptState.OPEN:
+        attempt_end(
+            attempt_id=order.attempt_id,
+            reason=EndReason.CANCELLED,
+            authority=Authority.ORDER,
+            by=by,
+            source=Source.LAUNCHER,
+            now=now,
+        )
+
+
+_OUTCOMES: dict[str, Callable[[Log, OrderScene, Outcome, datetime], None]] = {
+    "DONE": _done,
+    "GOING_ON": _going_on,
+    "UNAVAILABLE": _unavailable,
+    "REFUSED": _refused,
+    "NOT_DONE": _not_done,
+    "UNCERTAIN": _uncertain,
+}

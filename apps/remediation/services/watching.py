@@ -1,0 +1,157 @@
+"""After a start: does it report, from which step did it go on, and how does it end."""
+
+from datetime import datetime
+
+from apps.accounts.services import token_revoke
+from apps.incidents.services import incidents_mitigated_by
+from apps.journal.choices import Source
+from apps.journal.services import Log, recording
+from apps.remediation.choices import ActionState, LaunchState, OrderKind, OrderState
+from apps.remediation.models import Action, ActionNode, Launch
+from apps.remediation.selectors.rows import LaunchFact
+from apps.remediation.services.moving import action_lock, action_move, milestone_add
+from apps.runs.choices import AttemptState, Authority, EndReason
+from apps.runs.selectors import AttemptRow, RunRow, attempt_by_id, run_by_id
+from apps.runs.services import attempt_end
+
+BY = "Paceline"
+
+FIRST_REPORT_S = 300.0
+"""A program that is silent for so long after its start does not use the reporter, or hangs before it: people look."""
+
+FIRST_STEP_S = 300.0
+"""What a program that reports may take to its first step before the start counts as done without a read-back."""
+
+GOODBYE_S = 10.0
+"""Between a program's last report and the word of its wrapper."""
+
+
+def action_watch(*, action_id: int, now: datetime) -> None:
+    """End a restart whose new attempt reports, has ended, or stays silent too long; leave it alone otherwise."""
+    known = Action.objects.filter(pk=action_id, state=ActionState.RUNNING).first()
+    if known is None or known.attempt_id is None or known.run_id is None:
+        return
+    if known.orders.exclude(state=OrderState.DONE).exists():
+        return
+    attempt, run = attempt_by_id(known.attempt_id), run_by_id(known.run_id)
+    launch = Launch.objects.filter(attempt_id=attempt.id).first()
+    if launch is None:
+        return
+    with recording(now=now) as log:
+        if attempt.state == AttemptState.ENDED:
+            _ended_early(log, known, attempt, run, launch, now=now)
+            return
+        waited_s = (now - launch.started_at).total_seconds()
+        reports = run.last_report_at is not None
+        if run.step is not None or (reports and waited_s > FIRST_STEP_S):
+            _succeed(log, known, attempt, run, now=now)
+        elif not reports and waited_s > FIRST_REPORT_S:
+            where = f" (pid {launch.pid})" if launch.pid else ""
+            text = f"Attempt {attempt.number} was started{where} but has not reported for {waited_s:.0f} s."
+            _fail(log, action_lock(action_id), text, now=now)
+
+
+def launch_noted(*, launch_id: int, fact: LaunchFact, now: datetime) -> None:
+    """Take in that a launch is gone: its token ends, and so does its attempt, as far as its end is known."""
+    if not fact.gone:
+        return
+    with recording(now=now):
+        # Compare-and-set: of two who look at once, one notes it.
+        changed = Launch.objects.filter(pk=launch_id, state=LaunchState.ALIVE).update(
+            state=LaunchState.GONE, ended_at=fact.ended_at or now, exit_status=fact.status, exit_signal=fact.signal
+        )
+        if not changed:
+            return
+        launch = Launch.objects.get(pk=launch_id)
+        if launch.token_id is not None:
+            token_revoke(token_id=launch.token_id, by=BY, source=Source.LAUNCHER, now=now)
+        reason, authority = _end_of(fact)
+        attempt_end(
+            attempt_id=launch.attempt_id,
+            reason=reason,
+            authority=authority,
+            by="local wrapper",
+            source=Source.LAUNCHER,
+            now=now,
+            happened_at=fact.ended_at,
+        )
+
+
+def end_words(launch: Launch) -> str:
+    """Return how a launch ended, for a sentence."""
+    if launch.exit_signal is not None:
+        return f"was killed by signal {launch.exit_signal}"
+    if launch.exit_status is not None:
+        return f"ended with status {launch.exit_status}"
+    return "is gone, and nobody saw how it ended"
+
+
+def _end_of(fact: LaunchFact) -> tuple[str, str]:
+    """Return reason and authority of an end. What nobody saw says nothing against those who did."""
+    if fact.status is None and fact.signal is None:
+        return EndReason.UNKNOWN, Authority.SILENCE
+    if fact.status == 0:
+        return EndReason.FINISHED, Authority.WRAPPER
+    # Somebody other than our orders asked it to stop: an order's own reason is stronger and stands already.
+    return (EndReason.CANCELLED if fact.asked else EndReason.CRASHED), Authority.WRAPPER
+
+
+def _succeed(log: Log, known: Action, attempt: AttemptRow, run: RunRow, *, now: datetime) -> None:
+    nodes = list(ActionNode.objects.filter(action=known).values_list("node_id", flat=True))
+    # Incidents before the action and the run's status: the order of locks.
+    incidents_mitigated_by(
+        run_id=known.run_id,
+        node_ids=nodes,
+        whole_run=True,
+        reason=f"attempt {attempt.number} runs",
+        by=known.requested_by,
+        now=now,
+    )
+    action = action_lock(known.pk)
+    if action.state != ActionState.RUNNING:
+        return
+    milestone_add(action, "reports", text=f"attempt {attempt.number} reports", now=now)
+    text = f"Attempt {attempt.number} runs. {_read_back(action, attempt, run)}"
+    action_move(log, action, ActionState.SUCCEEDED, text=text, now=now)
+
+
+def _read_back(action: Action, attempt: AttemptRow, run: RunRow) -> str:
+    """Return from which step it went on, and whether that is what it was told."""
+    asked = action.resume_step
+    found = attempt.resumed_from_step if attempt.resume_confirmed else None
+    first = run.first_step if run.first_step is not None else attempt.first_step
+    if found is None and first is not None:
+        # Programs count the first step after a restore as the restored one or as the next.
+        found = asked if asked in (first, first - 1) else max(0, first - 1)
+    if found is None:
+        return "From which step it went on was not read back."
+    if asked is None or found == asked:
+        return f"It went on from step {found:,}, read back."
+    return f"It went on from step {found:,}, not from {asked:,} as it was told."
+
+
+def _ended_early(log: Log, known: Action, attempt: AttemptRow, run: RunRow, launch: Launch, *, now: datetime) -> None:
+    if attempt.reason == EndReason.SUPERSEDED and run.attempt_id != attempt.id:
+        later = attempt_by_id(run.attempt_id) if run.attempt_id is not None else attempt
+        action = action_lock(known.pk)
+        if action.state == ActionState.RUNNING:
+            text = f"It runs under a key of its own, as attempt {later.number}."
+            action_move(log, action, ActionState.SUCCEEDED, text=text, now=now)
+        return
+    ended_s = (now - attempt.ended_at).total_seconds() if attempt.ended_at is not None else 0.0
+    if launch.state == LaunchState.ALIVE and attempt.authority != Authority.ORDER and ended_s < GOODBYE_S:
+        return  # the reporter said goodbye a moment before the wrapper: how it ended is worth waiting for
+    words = end_words(launch) if launch.state == LaunchState.GONE else f"ended: {attempt.reason.lower()}"
+    text = f"Attempt {attempt.number} {words} before its first step."
+    _fail(log, action_lock(known.pk), text, now=now)
+
+
+def _fail(log: Log, action: Action, text: str, *, now: datetime) -> None:
+    if action.state == ActionState.RUNNING:
+        action_move(log, action, ActionState.FAILED, text=text, now=now)
+
+
+def launch_is_last(action: Action) -> bool:
+    """Return whether an action has done all it had to do and is only being watched."""
+    orders = list(action.orders.all())
+    return bool(orders) and all(row.state == OrderState.DONE for row in orders) and orders[-1].kind == OrderKind.LAUNCH
