@@ -62,7 +62,7 @@ def clock_window(
     ranks = len(step)
     where = placement(ranks, per_node=per_node)
     heard = np.full(ranks, now) if heard_at is None else np.asarray(heard_at, np.float64)
-    by_node = np.array([np.nanmax(heard[where.node == i]) for i in range(len(where.nodes))])
+    by_node = np.array([np.fmax.reduce(heard[where.node == i]) for i in range(len(where.nodes))])
     beats = Beats(
         np.asarray(step, np.int64),
         np.asarray([int(p) for p in phase], np.int8),

@@ -1,0 +1,110 @@
+"""What a failure would cost is measured from the newest complete checkpoint."""
+
+import pytest
+
+from apps.engine.detection import Checkpoint, Class, CloseReason, Healthy, Level, Phase, Undecided, Window, verdicts_in
+from apps.engine.detectors.checkpoint_stale import DETECTOR
+from tests.engine.detectors.kit import NOW, clock_window, run
+
+
+def saved(step: int, *, age_s: float = 0.0, state: str = "SAVED") -> Checkpoint:
+    """A word about the save of a step, heard `age_s` before NOW."""
+    return Checkpoint(step, state, NOW - age_s)
+
+
+def look(step: int, *words: Checkpoint, every: int | None = 100, after_s: float = 0.0, **more: object) -> Window:
+    """A look at a run in `step` that means to save every so many steps."""
+    attempt = {"checkpoint_interval_steps": every, **more.pop("attempt", {})}  # type: ignore[dict-item]
+    phases = [Phase.COMPUTE] * 4
+    return clock_window(NOW + after_s, step=[step] * 4, phase=phases, checkpoints=words, attempt=attempt, **more)  # type: ignore[arg-type]
+
+
+def levels(*windows: Window) -> list[Level]:
+    """How serious each look was."""
+    return [verdict.level for verdict in verdicts_in(tuple(run(DETECTOR, windows)[1]))]
+
+
+class TestSteps:
+    @pytest.mark.parametrize(("step", "expected"), [(349, []), (350, [Level.WARNING]), (500, [Level.CRITICAL])])
+    def test_half_an_interval_late_warns_and_two_missing_saves_page(self, step: int, expected: list[Level]) -> None:
+        assert levels(look(step, saved(200))) == expected
+
+    def test_says_what_would_be_lost(self) -> None:
+        (verdict,) = verdicts_in(tuple(run(DETECTOR, [look(380, saved(200, age_s=900))])[1]))
+
+        values = {one.name: one.value for one in verdict.evidence}
+        assert (values["steps at risk"], values["age"], values["newest complete checkpoint"]) == (180, 900.0, 200)
+        assert verdict.class_ is Class.RECOVERY
+        assert "180 steps would be lost" in verdict.verdict
+
+    def test_no_checkpoint_ever_is_counted_from_where_the_attempt_began(self) -> None:
+        (verdict,) = verdicts_in(tuple(run(DETECTOR, [look(1200, attempt={"resumed_from_step": 1000})])[1]))
+
+        assert verdict.score == 2.0
+        assert "has not completed a checkpoint" in verdict.verdict
+
+    def test_a_save_that_began_and_never_ended_is_none(self) -> None:
+        assert levels(look(380, saved(200), saved(300, state="STARTED"), saved(310, state="WRITTEN"))) == [
+            Level.WARNING
+        ]
+
+    def test_failed_beats_saved_of_the_same_save(self) -> None:
+        assert levels(look(380, saved(300), saved(300, state="FAILED"), saved(200))) == [Level.WARNING]
+        assert levels(look(380, saved(300, state="FAILED"), saved(300), saved(200))) == [Level.WARNING]
+
+    def test_a_deleted_checkpoint_is_none_and_deleting_an_older_one_changes_nothing(self) -> None:
+        assert levels(look(380, saved(200), saved(300), saved(300, state="DELETED"))) == [Level.WARNING]
+        assert levels(look(380, saved(200), saved(300), saved(200, state="DELETED"))) == []
+
+    def test_failed_saves_in_a_row_are_told(self) -> None:
+        words = (saved(200), saved(300, state="FAILED"), saved(400, state="FAILED"))
+
+        (verdict,) = verdicts_in(tuple(run(DETECTOR, [look(420, *words)])[1]))
+
+        assert "2 saves failed since" in verdict.why
+
+    def test_a_save_of_an_earlier_attempt_beyond_this_one_does_not_count(self) -> None:
+        window = look(1200, saved(5000, age_s=7200), attempt={"resumed_from_step": 1000})
+
+        assert levels(window) == [Level.WARNING]
+
+    def test_a_complete_save_closes_it(self) -> None:
+        state, _ = run(DETECTOR, [look(380, saved(200))])
+
+        _, answers = run(DETECTOR, [look(401, saved(200), saved(400))], state)
+
+        assert verdicts_in(tuple(answers))[0].closed is CloseReason.RECOVERED
+        assert isinstance(answers[-1], Healthy)
+
+    def test_saves_seen_once_are_remembered(self) -> None:
+        state, _ = run(DETECTOR, [look(210, saved(200))])
+
+        assert verdicts_in(tuple(run(DETECTOR, [look(320)], state)[1])) == ()
+
+
+class TestTime:
+    def setting(self, after_s: float, *words: Checkpoint, **more: object) -> Window:
+        return look(50, *words, every=None, after_s=after_s, attempt={"checkpoint_interval_s": 1800.0}, **more)
+
+    def test_a_setting_in_seconds_is_compared_with_the_age(self) -> None:
+        assert levels(self.setting(2600, saved(40))) == []
+        assert levels(self.setting(2800, saved(40))) == [Level.WARNING]
+        assert levels(self.setting(5500, saved(40))) == [Level.CRITICAL]
+
+    def test_a_blind_period_does_not_count(self) -> None:
+        assert levels(self.setting(5500, saved(40), watch_began_at=NOW + 5000)) == []
+
+
+class TestWithoutASetting:
+    def test_three_saves_show_the_runs_own_interval(self) -> None:
+        words = (saved(100), saved(150), saved(200))
+
+        assert levels(look(270, *words, every=None)) == []
+        assert levels(look(276, *words, every=None)) == [Level.WARNING]
+
+    def test_two_saves_are_not_enough_evidence(self) -> None:
+        _, answers = run(DETECTOR, [look(5000, saved(100), saved(200), every=None)])
+
+        (answer,) = answers
+        assert isinstance(answer, Undecided)
+        assert "interval" in answer.lack[0]

@@ -1,0 +1,298 @@
+"""A run that stands is told from one that saves, evaluates or starts; the one that holds it up from those that wait."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from apps.engine.detection import (
+    Certainty,
+    CloseReason,
+    Fact,
+    Healthy,
+    Level,
+    Phase,
+    ProposalKind,
+    State,
+    SubjectKind,
+    Undecided,
+    Window,
+    verdicts_in,
+)
+from apps.engine.detectors.hang import DETECTOR
+from tests.engine.detectors.kit import NOW, clock_window, run
+
+COMMUNICATION, COMPUTE, DATA, CHECKPOINT = Phase.COMMUNICATION, Phase.COMPUTE, Phase.DATA, Phase.CHECKPOINT
+
+
+def learnt(ranks: int = 8, *, step_s: float = 4.0, steps: int = 20, until: float = NOW) -> State:
+    """The memory of a run that made `steps` steps of `step_s` seconds, the last of them at `until`."""
+    looks = (
+        clock_window(until - (steps - 1 - n) * step_s, step=[n] * ranks, phase=[COMPUTE] * ranks) for n in range(steps)
+    )
+    return run(DETECTOR, looks)[0]
+
+
+def standing(after_s: float, phase: list[Phase], *, step: list[int] | None = None, **more: object) -> Window:
+    """A look `after_s` seconds after the last step (19) began."""
+    return clock_window(NOW + after_s, step=step or [19] * len(phase), phase=phase, **more)  # type: ignore[arg-type]
+
+
+class TestWhen:
+    def test_is_suspected_past_the_floor_and_confirmed_at_twice_the_floor(self) -> None:
+        held = [COMMUNICATION] * 7 + [DATA]
+
+        state, before = run(DETECTOR, [standing(59, held)], learnt())
+        state, suspected = run(DETECTOR, [standing(61, held)], state)
+        state, still = run(DETECTOR, [standing(119, held)], state)
+        _, confirmed = run(DETECTOR, [standing(121, held)], state)
+
+        assert verdicts_in(before) == ()
+        assert [v.certainty for v in verdicts_in((*suspected, *still))] == [Certainty.SUSPECTED] * 2
+        assert verdicts_in(confirmed)[0].certainty is Certainty.CONFIRMED
+        assert verdicts_in(confirmed)[0].level is Level.CRITICAL
+        assert verdicts_in(confirmed)[0].proposal.kind is ProposalKind.RESTART_RUN
+
+    def test_slow_steps_raise_the_limit_above_the_floor(self) -> None:
+        state = learnt(step_s=30.0)
+
+        _, early = run(DETECTOR, [standing(149, [COMMUNICATION] * 8)], state)
+        _, late = run(DETECTOR, [standing(151, [COMMUNICATION] * 8)], state)
+
+        assert verdicts_in(early) == ()
+        assert verdicts_in(late)[0].certainty is Certainty.SUSPECTED
+
+    def test_the_practice_floor_of_four_seconds_is_obeyed(self) -> None:
+        limits = {"hang_floor_s": 4.0, "no_telemetry_s": 4.0}
+
+        _, answers = run(DETECTOR, [standing(8.5, [COMMUNICATION] * 8, limits=limits)], learnt(step_s=0.2))
+
+        assert verdicts_in(answers)[0].certainty is Certainty.CONFIRMED
+
+    def test_start_up_and_first_step_have_half_an_hour(self) -> None:
+        for phase in (Phase.STARTUP, Phase.RESTORE, Phase.FIRST_STEP):
+            begin = clock_window(NOW, step=[0] * 4, phase=[phase] * 4)
+            healthy = clock_window(NOW + 1790, step=[0] * 4, phase=[phase] * 4)
+            stuck = clock_window(NOW + 1810, step=[0] * 4, phase=[phase] * 4)
+
+            state, before = run(DETECTOR, [begin, healthy])
+            _, after = run(DETECTOR, [stuck], state)
+
+            assert verdicts_in(before) == ()
+            assert verdicts_in(after)[0].certainty is Certainty.SUSPECTED
+
+    def test_ranks_that_wait_for_one_that_saves_are_patient(self) -> None:
+        _, answers = run(DETECTOR, [standing(s, [CHECKPOINT] + [COMMUNICATION] * 7) for s in (5, 600)], learnt())
+
+        assert verdicts_in(answers) == ()
+
+    def test_a_save_may_take_twice_the_longest_of_this_attempt_and_no_less_than_five_minutes(self) -> None:
+        windows = [standing(2, [CHECKPOINT] * 8), standing(202, [COMPUTE] * 8, step=[20] * 8)]
+        state, _ = run(DETECTOR, windows, learnt())
+        state, _ = run(DETECTOR, [standing(210, [CHECKPOINT] * 8, step=[20] * 8)], state)
+
+        _, early = run(DETECTOR, [standing(210 + 399, [CHECKPOINT] * 8, step=[20] * 8)], state)
+        _, late = run(DETECTOR, [standing(210 + 401, [CHECKPOINT] * 8, step=[20] * 8)], state)
+
+        assert verdicts_in(early) == ()
+        assert verdicts_in(late)[0].certainty is Certainty.SUSPECTED
+
+    def test_an_unknown_phase_has_the_longest_limit(self) -> None:
+        unknown = [Phase.UNKNOWN] * 8
+
+        _, early = run(DETECTOR, [standing(s, unknown) for s in (1, 1790)], learnt())
+        _, late = run(DETECTOR, [standing(s, unknown) for s in (1, 1810)], learnt())
+
+        assert verdicts_in(early) == ()
+        assert verdicts_in(late)[0].certainty is Certainty.SUSPECTED
+
+    def test_limits_are_forgotten_with_the_attempt(self) -> None:
+        fresh = DETECTOR.state_fresh()
+        first = standing(0, [COMMUNICATION] * 8)
+
+        _, answers = run(DETECTOR, [first, standing(300, [COMMUNICATION] * 8)], fresh)
+
+        assert isinstance(answers[-1], Undecided)
+        assert "3 steps" in answers[-1].lack[0]
+
+    def test_saves_evaluations_and_a_slow_first_step_are_no_hangs_but_a_stall_is_one(self) -> None:
+        verdicts = []
+        state = DETECTOR.state_fresh()
+        for window in a_long_run():
+            state, answers = DETECTOR.evaluate(window, state)
+            verdicts += [(window.now, verdict) for verdict in verdicts_in(answers)]
+
+        opened = {verdict.began_at for _, verdict in verdicts}
+        assert len(opened) == 1
+        assert verdicts[-1][1].closed is CloseReason.RECOVERED
+        assert any(verdict.certainty is Certainty.CONFIRMED for _, verdict in verdicts)
+
+
+def a_long_run() -> Iterator[Window]:
+    """Steps of 10 s, first step 9 min, a save of 40 s each 100, an evaluation of 12 min each 1,000, one stall of 20 min."""
+    now = NOW
+    for step in range(2100):
+        spans = [(Phase.FIRST_STEP, 540.0)] if step == 0 else [(COMPUTE, 6.0), (COMMUNICATION, 4.0)]
+        if step % 100 == 99:
+            spans.append((CHECKPOINT, 40.0))
+        if step % 1000 == 999:
+            spans.append((Phase.EVALUATION, 720.0))
+        if step == 2050:
+            spans.append((COMMUNICATION, 1200.0))
+        for phase, length in spans:
+            for look in np.arange(0.0, length, 10.0).tolist():
+                yield clock_window(now + look, step=[step] * 4, phase=[phase] * 4)
+            now += length
+
+
+class TestWho:
+    def confirmed(self, window: Window) -> object:
+        _, answers = run(DETECTOR, [window], learnt(len(window.placement)))
+        return verdicts_in(answers)[-1]
+
+    def test_the_rank_that_never_came_to_the_collective_is_named(self) -> None:
+        verdict = self.confirmed(standing(130, [COMMUNICATION] * 5 + [DATA] + [COMMUNICATION] * 2))
+
+        assert (verdict.subject.kind, verdict.subject.rank, verdict.subject.node) == (SubjectKind.RANK, 5, "n1")
+        assert verdict.victims == (0, 1, 2, 3, 4, 6, 7)
+        assert "data" in verdict.why
+
+    def test_a_rank_of_an_earlier_step_is_named_before_one_outside(self) -> None:
+        phases = [COMMUNICATION] * 6 + [COMPUTE, DATA]
+
+        verdict = self.confirmed(standing(130, phases, step=[19] * 6 + [19, 18]))
+
+        assert verdict.subject.rank == 7
+
+    def test_a_missing_rank_is_named_first(self) -> None:
+        heard = [NOW + 130.0] * 8
+        heard[2] = NOW + 10
+
+        verdict = self.confirmed(standing(130, [COMMUNICATION] * 7 + [DATA], heard_at=heard))
+
+        assert verdict.subject.rank == 2
+        assert "can no longer be heard" in verdict.verdict
+
+    def test_a_whole_missing_node_is_the_node(self) -> None:
+        heard = [NOW + 130.0] * 12
+        heard[4:8] = [NOW + 10.0] * 4
+
+        verdict = self.confirmed(standing(130, [COMMUNICATION] * 12, heard_at=heard))
+
+        assert (verdict.subject.kind, verdict.subject.node) == (SubjectKind.NODE, "n1")
+
+    def test_everybody_inside_is_the_run_and_points_to_the_network(self) -> None:
+        verdict = self.confirmed(standing(130, [COMMUNICATION] * 8))
+
+        assert verdict.subject.kind is SubjectKind.RUN
+        assert verdict.victims == ()
+        assert "network" in verdict.why
+
+    def test_says_how_many_report_wait_and_are_missing(self) -> None:
+        verdict = self.confirmed(standing(130, [COMMUNICATION] * 7 + [DATA]))
+
+        counts = {one.name: one.value for one in verdict.evidence}
+        assert counts["ranks reporting"] == 8
+        assert counts["ranks inside a collective"] == 7
+        assert counts["ranks missing"] == 0
+
+    def test_of_two_ranks_the_one_outside_is_named(self) -> None:
+        verdict = self.confirmed(standing(130, [COMMUNICATION, DATA]))
+
+        assert verdict.subject.rank == 1
+
+
+class TestWhatEndsOrHoldsIt:
+    def test_a_step_closes_it(self) -> None:
+        state, _ = run(DETECTOR, [standing(130, [COMMUNICATION] * 8)], learnt())
+
+        _, answers = run(DETECTOR, [standing(140, [COMPUTE] * 8, step=[20] * 8)], state)
+
+        assert verdicts_in(answers)[0].closed is CloseReason.RECOVERED
+        assert isinstance(answers[-1], Healthy)
+
+    def test_the_length_of_a_confirmed_hang_is_not_learnt_as_normal(self) -> None:
+        state = learnt(steps=4)
+        state, _ = run(DETECTOR, [standing(s, [COMMUNICATION] * 8, step=[3] * 8) for s in (130, 3000)], state)
+        state, _ = run(DETECTOR, [standing(3010, [COMPUTE] * 8, step=[4] * 8)], state)
+
+        _, answers = run(DETECTOR, [standing(3010 + 125, [COMMUNICATION] * 8, step=[4] * 8)], state)
+
+        assert verdicts_in(answers)[0].certainty is Certainty.CONFIRMED
+
+    def test_the_clock_starts_anew_after_a_blind_period(self) -> None:
+        held = [COMMUNICATION] * 8
+        state = learnt()
+
+        _, blind = run(DETECTOR, [standing(500, held, watch_began_at=NOW + 450)], state)
+        _, later = run(DETECTOR, [standing(512, held, watch_began_at=NOW + 450)], state)
+
+        assert verdicts_in(blind) == ()
+        assert verdicts_in(later)[0].certainty is Certainty.SUSPECTED
+
+    def test_nobody_heard_is_no_hang(self) -> None:
+        window = standing(130, [COMMUNICATION] * 8, heard_at=[NOW + 5.0] * 8)
+
+        _, answers = run(DETECTOR, [window], learnt())
+
+        assert isinstance(answers[0], Undecided)
+
+    def test_a_known_crash_is_not_called_a_hang(self) -> None:
+        crash = (Fact("exit", NOW + 3, rank=1, code=1),)
+
+        _, answers = run(DETECTOR, [standing(130, [COMMUNICATION] * 8, facts=crash)], learnt())
+
+        assert verdicts_in(answers) == ()
+
+    def test_a_rank_that_left_with_code_0_while_the_others_wait_is_named(self) -> None:
+        heard = [NOW + 130.0] * 8
+        heard[6] = NOW + 4
+        gone = (Fact("exit", NOW + 4, rank=6, code=0),)
+
+        _, answers = run(DETECTOR, [standing(130, [COMMUNICATION] * 8, heard_at=heard, facts=gone)], learnt())
+
+        (verdict,) = verdicts_in(answers)
+        assert verdict.subject.rank == 6
+        assert "has ended" in verdict.verdict
+
+    def test_an_order_to_stop_is_no_hang(self) -> None:
+        window = standing(130, [COMMUNICATION] * 8, attempt={"stopping": True})
+
+        assert verdicts_in(run(DETECTOR, [window], learnt())[1]) == ()
+
+    def test_when_another_rank_turns_out_to_be_the_culprit_the_first_finding_is_merged(self) -> None:
+        state, _ = run(DETECTOR, [standing(62, [COMMUNICATION] * 7 + [DATA])], learnt())
+        heard = [NOW + 90.0] * 8
+        heard[0] = NOW + 20.0
+
+        _, answers = run(DETECTOR, [standing(90, [COMMUNICATION] * 7 + [DATA], heard_at=heard)], state)
+
+        old, new = verdicts_in(answers)
+        assert (old.subject.rank, old.closed) == (7, CloseReason.MERGED)
+        assert (new.subject.rank, new.closed) == (0, None)
+
+
+def test_its_idea_of_a_step_is_the_median() -> None:
+    state = learnt(step_s=4.0)
+
+    assert np.median(state.values["samples"]) == pytest.approx(4.0)
+
+
+def test_a_look_without_news_changes_nothing() -> None:
+    state = learnt()
+    look = standing(70, [COMMUNICATION] * 8)
+
+    once, first = DETECTOR.evaluate(look, state)
+    twice, second = DETECTOR.evaluate(look, once)
+
+    assert first == second
+    assert once.write() == twice.write()
+
+
+def test_a_hang_of_thousands_of_ranks_lists_no_victims() -> None:
+    look = standing(130, [COMMUNICATION] * 2047 + [DATA])
+
+    _, answers = run(DETECTOR, [replace(look, watch_began_at=NOW - 3600)], learnt(2048))
+
+    assert verdicts_in(answers)[0].victims == ()
