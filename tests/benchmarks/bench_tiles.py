@@ -144,11 +144,40 @@ def bench_heatmap(n_ranks: int, n_steps: int) -> None:
         print(
             f"  by {by:5} {grid.cells.shape}: rows {layout_ms:.1f}, pooled level {pooled_ms:.1f}, level 0 {full_ms:.1f}"
         )
+    bench_relative(order, stage, node, sealed, n_ranks, n_steps)
     print(f"  decode alone {best_ms(lambda: [codec.decode(b) for *_, b in sealed]):.1f}", end="; ")
     rows = row_layout(order, stage, node, by="rank", max_rows=n_ranks)
     ask = {"order": order, "rows": rows, "bucket": bucket_for(0, n_steps - 1, n_steps), "pool": "worst", "worst": "max"}
     full = best_ms(lambda: heatgrid.assemble((Part(codec.decode(b), r, c) for r, c, b in sealed), **ask), 3)
     print(f"all {n_ranks * n_steps / 1e6:.1f} M values in full {full:.1f}")
+
+
+def bench_relative(
+    order: StageNodeOrder, stage: np.ndarray, node: np.ndarray, sealed: list, n_ranks: int, n_steps: int
+) -> None:
+    """Drawings whose values are divided rank by rank, column range by column range."""
+    rows = row_layout(order, stage, node, by="rank", max_rows=512)
+    plan = plan_for(first=0, last=n_steps - 1, max_columns=600, order=order, rows=rows, by_rank=True)
+    ask = {"order": order, "rows": rows, "bucket": plan.bucket, "pool": "worst", "worst": "max"}
+    own = np.full(n_ranks, 3.1, np.float32)
+    divided = {
+        "self": lambda cells: ratio.to_self(cells, own),
+        "step": ratio.to_step,
+        "peers": lambda cells: ratio.to_peers(cells, order),
+    }
+    for relative, divide in divided.items():
+
+        def draw(divide: Callable[[Cells], Cells] = divide) -> object:
+            return heatgrid.assemble(
+                (Part(divide(_columns(sealed, c)), 0, c) for c in range(0, n_steps, TILE_COLUMNS)), **ask
+            )
+
+        print(f"  relative={relative} from level 0: {best_ms(draw, 3):.1f}")
+
+
+def _columns(sealed: list, column: int) -> Cells:
+    """All ranks of one tile's columns."""
+    return np.concatenate([codec.decode(blob).T for _, c, blob in sealed if c == column], axis=1).T
 
 
 def bench_hot() -> None:

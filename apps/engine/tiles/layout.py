@@ -124,6 +124,12 @@ class StageNodeOrder:
         """Which entry of `stages` each row of an entity level belongs to, int64 [row]."""
         return np.searchsorted(self.stage_starts, self.starts(entity_level), side="right") - 1
 
+    def stage_of_rank(self) -> NDArray[np.int64]:
+        """Which entry of `stages` each rank belongs to, int64 [rank]."""
+        out = np.empty(self.n_entities, np.int64)
+        out[self.permutation] = self.row_stage(0)
+        return out
+
     def pool_starts(self, entity_level: int) -> NDArray[np.int64]:
         """Where each row of `entity_level` begins among the rows of the level below it, int64 [row]."""
         below = self.starts(entity_level - 1)

@@ -1,12 +1,15 @@
 """Values against a reference: peers of the same stage and step, all ranks of the step, or the rank's own past."""
 
+from itertools import pairwise
 from typing import Final, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from apps.engine.checks import shape
 from apps.engine.tiles.hot import ABSENT
 from apps.engine.tiles.layout import StageNodeOrder
+from apps.engine.tiles.medians import medians
 from apps.engine.tiles.rounding import Cells
 from apps.engine.tiles.turning import turned
 
@@ -29,16 +32,53 @@ def to_peers(cells: Cells, order: StageNodeOrder) -> Cells:
     >>> to_peers(np.array([[2], [2], [3], [9]], np.float32), order).ravel().tolist()
     [1.0, 1.0, 1.5, 1.0]
     """
+    return to_medians(cells, peer_medians(cells, order), order.stage_of_rank())
+
+
+def peer_medians(cells: Cells, order: StageNodeOrder) -> Cells:
+    """Return each stage's median of each column, float32 [stage, column], in the unit of `cells`; absent where no rank
+    of the stage has a value.
+
+    cells: float32 [rank, column], every rank of the attempt in rank order; NaN means absent. order: the attempt's layout,
+    whose `stages` name the rows of the result.
+
+    Kept beside the tiles (stages × 64 numbers each), it lets a drawing of a few ranks do without reading all others.
+    O(n). Source: as `to_peers`.
+
+    >>> from apps.engine.tiles.layout import stage_node_order
+    >>> peer_medians(np.array([[2], [4], [9]], np.float32), stage_node_order(np.array([0, 0, 1]), np.zeros(3, int))).tolist()
+    [[3.0], [9.0]]
+    """
     shape("cells", cells, order.n_entities, None)
     by_column = turned(cells)
-    out = np.empty_like(by_column)
+    out = np.empty((len(order.stages), len(by_column)), np.float32)
     ends = [*order.stage_starts[1:].tolist(), order.n_entities]
-    for start, end in zip(order.stage_starts.tolist(), ends, strict=True):
+    for number, (start, end) in enumerate(zip(order.stage_starts.tolist(), ends, strict=True)):
         ranks = order.permutation[start:end]
-        together = int(ranks[-1]) - int(ranks[0]) == end - start - 1 and bool((np.diff(ranks) == 1).all())
-        index = slice(int(ranks[0]), int(ranks[-1]) + 1) if together else ranks
-        values = by_column[:, index]
-        out[:, index] = _divided(values, medians(values.T)[:, None])
+        together = bool((np.diff(ranks) == 1).all())
+        out[number] = medians((by_column[:, ranks[0] : ranks[-1] + 1] if together else by_column[:, ranks]).T)
+    return out
+
+
+def to_medians(cells: Cells, references: Cells, stage_of_row: NDArray[np.int64]) -> Cells:
+    """Return value / its stage's median, no unit, float32 [row, column].
+
+    cells: float32 [row, column], any ranks; NaN means absent. references: float32 [stage, column], of `peer_medians`.
+    stage_of_row: int64 [row], which row of `references` each rank belongs to (`StageNodeOrder.stage_of_rank`). O(n).
+
+    >>> to_medians(np.array([[3]], np.float32), np.array([[1], [2]], np.float32), np.array([1])).tolist()
+    [[1.5]]
+    """
+    shape("references", references, None, cells.shape[1])
+    shape("stage_of_row", stage_of_row, len(cells))
+    by_column, by_stage = turned(cells), turned(references)
+    out = np.empty_like(by_column)
+    bounds = [0, *(np.flatnonzero(np.diff(stage_of_row)) + 1).tolist(), len(cells)]
+    if len(bounds) > len(references) + 1 or not len(cells):
+        return _divided(by_column, by_stage[:, stage_of_row]).T
+    for start, end in pairwise(bounds):
+        stage = int(stage_of_row[start])
+        out[:, start:end] = _divided(by_column[:, start:end], by_stage[:, stage : stage + 1])
     return out.T
 
 
@@ -66,29 +106,6 @@ def to_self(cells: Cells, baseline: Cells) -> Cells:
     """
     shape("baseline", baseline, len(cells))
     return _divided(cells.T, baseline).T
-
-
-def medians(cells: Cells) -> Cells:
-    """Return the median of each column's present cells, float32 [column]; absent where there is none.
-
-    cells: float32 [row, column]; NaN means absent. An even number of values has the mean of the middle two. O(n).
-
-    >>> medians(np.array([[1, np.nan], [3, np.nan], [np.nan, 5]], np.float32)).tolist()
-    [2.0, 5.0]
-    """
-    by_column = turned(cells)
-    n = by_column.shape[1]
-    if not n:
-        return np.full(len(by_column), ABSENT, np.float32)
-    count = n - np.isnan(by_column).sum(axis=1)
-    if (count == n).all():
-        low, high = (n - 1) // 2, n // 2
-        parted = np.partition(by_column, (low, high), axis=1)
-        return (parted[:, low] + (parted[:, high] - parted[:, low]) / 2).astype(np.float32)
-    in_order = np.sort(by_column, axis=1)
-    line = np.arange(len(by_column))
-    low, high = in_order[line, np.maximum(count - 1, 0) // 2], in_order[line, np.minimum(count // 2, n - 1)]
-    return np.where(count > 0, low + (high - low) / 2, ABSENT).astype(np.float32)
 
 
 def baseline(cells: Cells) -> Cells:

@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from apps.engine.errors import ArgumentInvalid
-from apps.engine.tiles import heatgrid, layout, rows
+from apps.engine.tiles import codec, heatgrid, layout, rows
 from apps.engine.tiles.heatgrid import Part
+from apps.engine.tiles.metrics import Kind
 from apps.engine.tiles.pyramid import Pooled, pool_columns, pool_entities
-from tests.engine.tiles.arrays import NAN
+from apps.engine.tiles.rounding import rounded
+from tests.engine.tiles.arrays import NAN, training_metrics
 
 CELL = st.one_of(st.just(NAN), st.floats(0.5, 100, width=32))
 REDUCE = {"max": np.nanmax, "min": np.nanmin, "mean": np.nanmean}
@@ -91,6 +93,23 @@ class TestAssembly:
         grid = heatgrid.assemble(parts, order=order, rows=drawn, bucket=bucket, pool="worst", worst="max")
 
         np.testing.assert_allclose(grid.cells, _expected(cells, drawn, bucket, "max"))
+
+    @pytest.mark.parametrize("n_ranks", [1, 1024, 1025])
+    def test_sealed_blocks_of_1024_ranks_are_drawn_whole(self, n_ranks):
+        cells = training_metrics(n_ranks, 70)["compute_s"]
+        stage, node, order = _ranks(n_ranks, stages=1)
+        drawn = rows.row_layout(order, stage, node, by="rank", max_rows=2000)
+        sealed = [
+            Part(codec.decode(codec.encode(part.cells, Kind.ROUNDED)), part.first_row, part.first_column)
+            for part in _blocks(cells, layout.BLOCK, layout.TILE_COLUMNS)
+        ]
+
+        grid = heatgrid.assemble(
+            sealed, order=order, rows=drawn, bucket=layout.bucket_for(0, 69, 70), pool="worst", worst="max"
+        )
+
+        np.testing.assert_array_equal(grid.cells, rounded(cells))
+        assert grid.pooled == {"rows": 1, "columns": 1, "how": "max"}
 
     def test_columns_outside_the_window_are_left_out(self):
         stage, node, order = _ranks(4, stages=1)
