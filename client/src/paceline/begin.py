@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from paceline.exchange import Exchange, board_find
 from paceline.pace import Pace
 from paceline.recorder import Recorder
 from paceline.reporter import Hello, Reporter
@@ -68,10 +70,21 @@ def _reporting(
     if settings.torchrun and settings.rank == 0:
         hello.key = f"{settings.base_key}/{secrets.token_hex(8)}"
     recorder = Recorder()
-    reporter = Reporter(settings, recorder, hello, find_key=lambda: None)
+    reporter = Reporter(settings, recorder, hello, find_key=_exchange(settings, hello.key))
     pace = Pace(settings, recorder, reporter)
     recorder.watch_gc()
     pace._watch_end()
     os.register_at_fork(after_in_child=pace._in_child)
     reporter.start()
     return pace
+
+
+def _exchange(settings: Settings, key: str | None) -> Callable[[], str | None]:
+    """Return what tells the key to a sender that doesn't know it; on rank 0 of several nodes, begin to answer them."""
+    if not settings.torchrun or settings.local_world_size >= settings.world_size:
+        return lambda: None  # rank 0 is on this node and says it with its hello
+    job = hashlib.sha256(settings.base_key.encode()).hexdigest()[:16]
+    exchange = Exchange(lambda: board_find(os.environ, shared_dir=settings.shared_dir, job=job), key=key)
+    if key is not None:
+        exchange.begin()
+    return exchange.found

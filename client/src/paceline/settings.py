@@ -32,6 +32,7 @@ class Settings:
     rank: int
     world_size: int
     local_rank: int
+    local_world_size: int
     base_key: str
     external_id: str | None
     torchrun: bool
@@ -88,6 +89,7 @@ def settings_read(
         rank=rank,
         world_size=world_size,
         local_rank=local_rank,
+        local_world_size=_whole(environ.get("LOCAL_WORLD_SIZE")) or 1,
         base_key=base,
         external_id=external_id(environ, base),
         torchrun=is_torchrun(environ),
