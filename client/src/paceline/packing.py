@@ -10,7 +10,7 @@ from typing import Any
 from paceline.floats import ABSENT, base64_of
 from paceline.wire import Batch
 
-MAX_WASTE = 2
+MAX_WASTE = 1.5
 """Ranks at different steps share a rectangle as long as it holds at most this many times what they measured."""
 
 
