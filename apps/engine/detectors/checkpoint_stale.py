@@ -60,6 +60,7 @@ def evaluate(window: Window, state: State) -> tuple[State, tuple[Answer, ...]]:
     Only SAVED counts; a FAILED word beats SAVED of the same save, and a DELETED checkpoint is none. Time in which
     Paceline could not hear does not count, nor time before the attempt began.
     Cost: O(checkpoints).
+    Source: figures §8, staleness alert; cases 38 and 39 of public reports.
     """
     saves = _saves(window, state.values.get("saves", {}))
     newest = max(int(window.beats.step.max()) if len(window.beats.step) else -1, int(state.values.get("newest", -1)))

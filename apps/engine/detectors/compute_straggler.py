@@ -89,6 +89,8 @@ def evaluate(window: Window, state: State) -> tuple[State, tuple[Answer, ...]]:
     """Return the state after the window's columns, and the stragglers open or closed in them (see `Detector`).
 
     Cost: O(columns · ranks · log ranks).
+    Source: the worker ratio inside its own stage, figures §5 (it gives 2.35 for the one slow worker of the AR trace, as
+    printed there); k of n, the noise and the lasting lag are ours.
     """
     memory = Slowness(window.attempt.world_size, state.values, state.arrays)
     rule = Rule(RATIO.of(window.limits), NOISES.of(window.limits), int(BAD.of(window.limits)), OF)

@@ -53,6 +53,7 @@ def evaluate(window: Window, state: State) -> tuple[State, tuple[Answer, ...]]:
 
     Limits are learnt per phase from this attempt; time in which Paceline could not hear does not count.
     Cost: O(ranks).
+    Source: figures §11.5 and DESIGN §5; who is named: figures §11.2.
     """
     pace = Pace(state.values)
     found: dict[str, Any] | None = state.values.get("open")

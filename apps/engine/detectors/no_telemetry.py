@@ -40,52 +40,68 @@ def evaluate(window: Window, state: State) -> tuple[State, tuple[Answer, ...]]:
 
     Silence counts from the last word on the receiver's clock, and never from before Paceline could hear.
     Cost: O(ranks + senders).
+    Source: DESIGN §1, "silence is a signal".
     """
     found: dict[str, dict[str, Any]] = dict(state.values.get("open", {}))
     who = presence(window)
-    known = np.isfinite(who.node_s)
-    if not known.any():
+    heard = _voices(window, who)
+    if not heard:
         lack = ("a word from any sender",)
         return state, (Undecided(CAUSE, (), lack, "Nothing has been heard of this attempt yet."),)
-    silent = who.silent_nodes & ~_all_left(window)
-    now = _silent_now(window, who, silent, known)
+    now = _silent_now(window, who, heard)
     closed = []
     for key, entry in found.items():
         if key not in now:
             reason = CloseReason.MERGED if now and _covered(entry, now) else CloseReason.RECOVERED
-            closed.append(_verdict(entry, window, who, reason))
+            closed.append(_verdict(entry, window, who, heard, reason))
     opened = {key: {**entry, "since": found.get(key, entry)["since"]} for key, entry in now.items()}
-    verdicts = [_verdict(entry, window, who) for entry in opened.values()]
+    verdicts = [_verdict(entry, window, who, heard) for entry in opened.values()]
     answers: tuple[Answer, ...] = (*closed, *verdicts)
     if not verdicts:
         words = f"Every node was heard within {in_words(who.limit_s)}."
-        answers = (*answers, Healthy(CAUSE, (f"{plural(int(known.sum()), 'node')} heard",), words))
+        answers = (*answers, Healthy(CAUSE, (f"{plural(len(heard), 'node')} heard",), words))
     return State(CAUSE, DETECTOR.state_version, {"open": opened}), answers
 
 
-def _all_left(window: Window) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return the nodes all of whose ranks are known to have ended, well or not: their silence is no news."""
-    placement = window.placement
+def _voices(window: Window, who: Presence) -> dict[str, float]:
+    """Return node → seconds of silence, of all that were ever heard and have not ended; a sender without a node is one.
+
+    A node all of whose ranks are known to have ended, well or not, is silent by right.
+    """
+    placement, beats = window.placement, window.beats
     placed = placement.node >= 0
     ranks = np.bincount(placement.node[placed], minlength=len(placement.nodes))
     gone = np.bincount(placement.node[placed & left(window, failures=True)], minlength=len(placement.nodes))
-    ended: np.ndarray[Any, np.dtype[np.bool_]] = (ranks > 0) & (gone == ranks)
-    return ended
+    voices = {
+        name: float(who.node_s[i])
+        for i, name in enumerate(placement.nodes)
+        if np.isfinite(who.node_s[i]) and (ranks[i] == 0 or gone[i] < ranks[i])
+    }
+    for name, node, heard_at in zip(beats.senders, beats.sender_node, beats.sender_heard_at, strict=True):
+        if node < 0 and np.isfinite(heard_at):
+            voices[name] = float(window.now - max(heard_at, window.watch_began_at))
+    return voices
 
 
-def _silent_now(window: Window, who: Presence, silent: Any, known: Any) -> dict[str, dict[str, Any]]:
-    nodes = [window.placement.nodes[int(i)] for i in np.flatnonzero(silent)]
-    if not nodes:
+def _silent_now(window: Window, who: Presence, heard: dict[str, float]) -> dict[str, dict[str, Any]]:
+    silent = {node: silence_s for node, silence_s in heard.items() if silence_s > who.limit_s}
+    if not silent:
         return {}
     step = int(window.beats.step.max()) if len(window.beats.step) else -1
-    since = [float(window.now - who.node_s[i]) for i in np.flatnonzero(silent)]
-    everybody = len(nodes) == int(known.sum())
-    if everybody or len(nodes) >= SEVERAL:
-        entry = {"node": None, "nodes": sorted(nodes), "since": min(since), "step": step, "everybody": everybody}
+    everybody = len(silent) == len(heard)
+    if everybody or len(silent) >= SEVERAL:
+        since = window.now - max(silent.values())
+        entry = {"node": None, "nodes": sorted(silent), "since": since, "step": step, "everybody": everybody}
         return {str(SubjectKind.RUN if everybody else SubjectKind.CLUSTER): entry}
     return {
-        f"{SubjectKind.NODE}:{node}": {"node": node, "nodes": [node], "since": at, "step": step, "everybody": False}
-        for node, at in zip(nodes, since, strict=True)
+        f"{SubjectKind.NODE}:{node}": {
+            "node": node,
+            "nodes": [node],
+            "since": window.now - silence_s,
+            "step": step,
+            "everybody": False,
+        }
+        for node, silence_s in silent.items()
     }
 
 
@@ -95,15 +111,17 @@ def _covered(entry: dict[str, Any], now: dict[str, dict[str, Any]]) -> bool:
     return bool(still & set(entry["nodes"]))
 
 
-def _verdict(entry: dict[str, Any], window: Window, who: Presence, closed: CloseReason | None = None) -> Verdict:
-    heard = int((who.node_s <= who.limit_s).sum())
-    known = int(np.isfinite(who.node_s).sum())
+def _verdict(
+    entry: dict[str, Any], window: Window, who: Presence, heard: dict[str, float], closed: CloseReason | None = None
+) -> Verdict:
+    known, fresh = len(heard), sum(silence_s <= who.limit_s for silence_s in heard.values())
     silence_s = max(window.now - entry["since"], 0.0)
     everybody, nodes = entry["everybody"], entry["nodes"]
     shared = SubjectKind.RUN if everybody else SubjectKind.CLUSTER
     kind = SubjectKind.NODE if entry["node"] else shared
     subject = Subject(kind, node=entry["node"], nodes=() if entry["node"] else tuple(nodes))
-    ranks = [int(r) for node in nodes for r in window.placement.ranks_on(list(window.placement.nodes).index(node))]
+    index = {name: i for i, name in enumerate(window.placement.nodes)}
+    ranks = [int(r) for node in nodes if node in index for r in window.placement.ranks_on(index[node])]
     return Verdict(
         cause=CAUSE,
         class_=Class.WATCHING,
@@ -113,9 +131,9 @@ def _verdict(entry: dict[str, Any], window: Window, who: Presence, closed: Close
         score=silence_s / who.limit_s,
         score_meaning="seconds of silence ÷ how long a sender may be silent",
         verdict=_says(entry, silence_s, known, closed),
-        why=f"{plural(heard, 'node')} of {known} heard within {in_words(who.limit_s)}, by this server's clock.",
+        why=f"{plural(fresh, 'node')} of {known} heard within {in_words(who.limit_s)}, by this server's clock.",
         next=_next(entry, closed),
-        coverage=Coverage(heard, known),
+        coverage=Coverage(fresh, known),
         since_step=entry["step"] if entry["step"] >= 0 else None,
         found_step=entry["step"] if entry["step"] >= 0 else None,
         began_at=entry["since"],

@@ -73,6 +73,7 @@ def evaluate(window: Window, state: State) -> tuple[State, tuple[Answer, ...]]:
     """Return the state after the window's columns, and who produced values that are not finite (see `Detector`).
 
     Cost: O(columns · ranks · metrics).
+    Source: case 37 of public reports; what counts as few is ours.
     """
     found: dict[str, dict[str, Any]] = {key: _copied(one) for key, one in state.values.get("open", {}).items()}
     seen = int(state.values.get("columns", 0))

@@ -46,6 +46,7 @@ def evaluate(window: Window, state: State) -> tuple[State, tuple[Answer, ...]]:
     """Return the state after one look, and the rank or node that was lost (see `Detector`).
 
     Cost: O(ranks + facts).
+    Source: DESIGN §5; cases 29, 34 and 36 of public reports.
     """
     exits = Exits(window.attempt.world_size, state.values, state.arrays)
     exits.take(window.facts)

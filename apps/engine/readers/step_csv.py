@@ -129,7 +129,7 @@ def step_csv_read(lines: Iterable[str], *, most_cells: int = MOST_CELLS) -> Step
     """
     blocks: list[StepBlock] = []
     cells = 0
-    for block in step_csv_blocks(lines):
+    for block in step_csv_blocks(lines, block_cells=min(BLOCK_CELLS, most_cells)):
         cells += block.values.size
         if cells > most_cells:
             raise StepCsvMalformed(

@@ -1,5 +1,9 @@
 """Silence is said, by the receiver's clock, and never from before Paceline could hear."""
 
+from dataclasses import replace
+
+import numpy as np
+
 from apps.engine.detection import (
     Certainty,
     Class,
@@ -90,6 +94,17 @@ class TestSeveral:
         _, answers = run(DETECTOR, [look(16, {0: 0.0}, nodes=1)])
 
         assert verdicts_in(answers)[0].subject.kind is SubjectKind.RUN
+
+
+def test_a_sender_whose_node_is_not_known_is_heard_and_missed_by_its_own_name() -> None:
+    window = look(16, {1: 0.0})
+    nowhere = replace(window.placement, node=np.full(12, -1, np.int32), nodes=())
+    beats = replace(window.beats, sender_node=np.full(6, -1, np.int32))
+
+    _, answers = run(DETECTOR, [replace(window, placement=nowhere, beats=beats)])
+
+    (verdict,) = verdicts_in(answers)
+    assert (verdict.subject.node, verdict.victims) == ("n1", ())
 
 
 def test_an_attempt_that_was_never_heard_is_undecided() -> None:
