@@ -36,12 +36,15 @@ from apps.journal.services import Log, recording
 from apps.runs.choices import AttemptState
 from apps.runs.models import Attempt
 from apps.runs.selectors import AttemptRow, attempt_by_id, run_by_id
-from apps.telemetry.selectors import columns_settled
+from apps.telemetry.selectors import columns_settled, nonfinite_of
 
 log = logging.getLogger(__name__)
 
 COLUMNS_AT_ONCE = 256
 """Columns a detector sees in one window: bounds the memory of a catch-up (16,384 ranks × 256 × 4 bytes = 16 MiB a metric)."""
+
+MOST_BAD = 10_000
+"""Values that are not finite which one evaluation looks at; past that the picture is clear."""
 
 LAST_LOOK = timedelta(seconds=60)
 """How long after its end an attempt is still looked at: exits and their reports come a little later than the end."""
@@ -62,8 +65,12 @@ def windows_evaluate(*, attempt_id: int, now: datetime) -> int:
             states = {row.cause: row for row in DetectorState.objects.filter(attempt_id=attempt_id)}
             marks = [row.watermark if (row := states.get(d.cause)) else None for d in detectors]
             after = None if None in marks else min(mark for mark in marks if mark is not None)
+            bad_metrics = {row.metric for row in nonfinite_of(attempt_id, after_step=after, limit=MOST_BAD)}
             settled = columns_settled(
-                attempt_id=attempt_id, after_step=after, limit=COLUMNS_AT_ONCE, metrics=_metrics(detectors)
+                attempt_id=attempt_id,
+                after_step=after,
+                limit=COLUMNS_AT_ONCE,
+                metrics=sorted(_metrics(detectors) | bad_metrics),
             )
             if not len(settled.steps) or not attempt.world_size:
                 return looked
@@ -157,11 +164,11 @@ def _lock(attempt_id: int) -> bool:
     return bool(row and row[0])
 
 
-def _metrics(detectors: Iterable[Detector]) -> list[str]:
+def _metrics(detectors: Iterable[Detector]) -> set[str]:
     wanted = {"step_s", "checkpoint_s"}
     for detector in detectors:
         wanted |= {*detector.needs.metrics, *detector.needs.useful}
-    return sorted(wanted)
+    return wanted
 
 
 def _after(columns: Columns, step: int) -> Columns:
