@@ -85,7 +85,7 @@ def error_answer(error: Exception, context: dict[str, Any]) -> Response | None:
 def _describe(error: Exception) -> tuple[str, str, dict[str, Any], int, dict[str, str]]:
     if isinstance(error, PacelineError):
         headers = {"Retry-After": str(error.facts.get("retry_after_s", 5))} if error.http_status in {429, 503} else {}
-        return error.code, str(error), dict(error.facts), error.http_status, headers
+        return error.code, error.message, dict(error.facts), error.http_status, headers
     if isinstance(error, Http404):
         return "not_found", "There is nothing here.", {}, 404, {}
     if isinstance(error, PermissionDenied):

@@ -35,5 +35,5 @@ class Command(BaseCommand):
                 now=moment,
             )
         except PacelineError as error:
-            raise CommandError(str(error)) from error
+            raise CommandError(error.message) from error
         self.stdout.write(secret)
