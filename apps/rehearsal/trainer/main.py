@@ -77,7 +77,7 @@ class Crew:
             now = time.monotonic()
             for node in self._nodes:
                 if node.lose_if_asked():
-                    say(f"node {node.name} is lost")
+                    say(f"node {node.name} is lost", wrong=True)
                 node.gauges(now)
             failed = self._look()
             if failed and deadline is None:
@@ -99,7 +99,7 @@ class Crew:
                 if place.rank not in self._exits and (ended := exit_look(place.pid)) is not None:
                     self._exits[place.rank] = ended
                     if ended.failed:
-                        say(f"rank {place.rank} on {place.node}: {ended}")
+                        say(f"rank {place.rank} on {place.node}: {ended}", wrong=True)
         return self._failed()
 
     def _failed(self) -> bool:
@@ -168,7 +168,7 @@ def rank_run(options: Options, seat: Seat, *, stop: Stop, board: LoadBoard) -> i
         pace.finish(stop.reason, timeout_s=LAST_WORDS_S)
         return ASKED_TO_STOP
     except (RingBroken, CheckpointBroken) as error:
-        say(f"rank {seat.rank}: {error}")
+        say(f"rank {seat.rank}: {error}", wrong=True)
         pace.note(f"rank {seat.rank}: {error}", kind="log", hurry=True)
         pace.finish("CRASHED", timeout_s=LAST_WORDS_S)
         return 1

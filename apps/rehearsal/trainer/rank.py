@@ -174,13 +174,14 @@ def collect_garbage(at_least_s: float) -> None:
 
 def die(exit_code: int, words: str) -> None:
     """End this process as a crash does: no farewell to anybody. Exit code 0 stands for a signal."""
-    say(words)
+    say(words, wrong=True)
     if exit_code:
         os._exit(exit_code)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def say(words: str) -> None:
-    """Write a line to the job's log."""
-    sys.stdout.write(f"{time.strftime('%H:%M:%S')} {words}\n")
-    sys.stdout.flush()
+def say(words: str, *, wrong: bool = False) -> None:
+    """Write a line to the job's log; what went `wrong` goes where a launcher looks for the reason."""
+    stream = sys.stderr if wrong else sys.stdout
+    stream.write(f"{time.strftime('%H:%M:%S')} {words}\n")
+    stream.flush()
