@@ -144,6 +144,7 @@ class Launch(models.Model):
     ended_at = models.DateTimeField(null=True)
     exit_status = models.IntegerField(null=True)
     exit_signal = models.IntegerField(null=True)
+    last_words = models.TextField(blank=True)
 
     class Meta:
         indexes = [

@@ -19,7 +19,7 @@ from django.conf import settings
 
 from apps.remediation.choices import OrderKind
 from apps.remediation.launchers import wrapper
-from apps.remediation.launchers.processes import Process, Seen, orphans_of, process_look, process_signal
+from apps.remediation.launchers.processes import Process, Seen, is_all_gone, orphans_of, process_look, process_signal
 from apps.remediation.launching import LaunchRefused, LaunchUnavailable, LaunchUncertain, ReadBack, Receipt
 from apps.remediation.selectors.rows import LaunchFact, LaunchRow, OrderInHand
 
@@ -112,12 +112,12 @@ class LocalLauncher:
                 status=ended["status"],
                 signal=ended["signal"],
                 asked=bool(ended["asked"]),
-                said=last_words(folder / "stderr.log"),
+                last_words=last_words(folder / "stderr.log"),
             )
         seen = process_look(process)
         if seen == Seen.HIDDEN:
             return None
-        if seen == Seen.ALIVE or orphans_of(process, mark=_mark(launch)):
+        if seen == Seen.ALIVE or not is_all_gone(process, mark=_mark(launch)):
             return LaunchFact(gone=False)
         # Written between the two looks, or never: the wrapper itself was killed.
         return self.look(launch) if (folder / "exit.json").exists() else LaunchFact(gone=True)
@@ -167,7 +167,7 @@ class LocalLauncher:
     def _is_gone(self, launch: LaunchRow, process: Process) -> bool:
         if (Path(launch.directory) / "exit.json").exists():
             return True
-        return process_look(process) == Seen.GONE and not orphans_of(process, mark=_mark(launch))
+        return is_all_gone(process, mark=_mark(launch))
 
     def _orphans_signal(self, launch: LaunchRow, process: Process, number: int) -> None:
         for orphan in orphans_of(process, mark=_mark(launch)):

@@ -48,16 +48,34 @@ def orphans_of(process: Process, *, mark: str) -> list[Process]:
 
     `mark` is a text `NAME=value` that only this launch was given; children inherit it unless a program takes it away.
     """
-    if process_look(process) == Seen.HIDDEN or process.boot_id != wrapper.boot_id():
+    return [
+        Process(process.boot_id, process.pid_namespace, pid, row[3])
+        for pid, row in _later_than(process)
+        if _has_mark(pid, mark)
+    ]
+
+
+def is_all_gone(process: Process, *, mark: str) -> bool:
+    """Return whether neither a wrapper nor anything it left behind runs any more.
+
+    A process that is just being killed has lost its environment but not yet its session, which is the wrapper's.
+    """
+    if process_look(process) != Seen.GONE:
+        return False
+    # A pid is not given out again while it names a session: if it was, no one of the wrapper's session is left.
+    leader = wrapper.process_read(process.pid)
+    is_again = leader is not None and leader[3] != process.start_ticks
+    return not any(
+        _has_mark(pid, mark) or (row[2] == process.pid and not is_again) for pid, row in _later_than(process)
+    )
+
+
+def _later_than(process: Process) -> list[tuple[int, tuple[str, int, int, int]]]:
+    """Return what lives of all that can have come from a wrapper; nothing if it is of another boot or out of sight."""
+    if process.boot_id != wrapper.boot_id() or process.pid_namespace != wrapper.pid_namespace():
         return []
-    found = []
-    for pid in wrapper.pids_all():
-        row = wrapper.process_read(pid)
-        if row is None or row[0] in "ZX" or pid == process.pid or row[3] < process.start_ticks:
-            continue
-        if _has_mark(pid, mark):
-            found.append(Process(process.boot_id, process.pid_namespace, pid, row[3]))
-    return found
+    rows = [(pid, wrapper.process_read(pid)) for pid in wrapper.pids_all() if pid != process.pid]
+    return [(pid, row) for pid, row in rows if row is not None and row[0] not in "ZX" and row[3] >= process.start_ticks]
 
 
 def _has_mark(pid: int, mark: str) -> bool:

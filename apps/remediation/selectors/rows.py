@@ -107,6 +107,7 @@ class LaunchRow:
     ended_at: datetime | None
     exit_status: int | None
     exit_signal: int | None
+    last_words: str
 
     @property
     def key(self) -> str:
@@ -159,7 +160,7 @@ class LaunchFact:
     status: int | None = None
     signal: int | None = None
     asked: bool = False
-    said: str = ""
+    last_words: str = ""
 
 
 def order_row(row: Order) -> OrderRow:
@@ -242,4 +243,5 @@ def launch_row(row: Launch) -> LaunchRow:
         ended_at=row.ended_at,
         exit_status=row.exit_status,
         exit_signal=row.exit_signal,
+        last_words=row.last_words,
     )

@@ -46,7 +46,7 @@ def action_watch(*, action_id: int, now: datetime) -> None:
         if run.step is not None or (reports and waited_s > FIRST_STEP_S):
             _succeed(log, known, attempt, run, now=now)
         elif not reports and waited_s > FIRST_REPORT_S:
-            where = f" (pid {launch.pid})" if launch.pid else ""
+            where = f" as pid {launch.pid}" if launch.pid else ""
             text = f"Attempt {attempt.number} was started{where} but has not reported for {waited_s:.0f} s."
             _fail(log, action_lock(action_id), text, now=now)
 
@@ -58,7 +58,11 @@ def launch_noted(*, launch_id: int, fact: LaunchFact, now: datetime) -> None:
     with recording(now=now):
         # Compare-and-set: of two who look at once, one notes it.
         changed = Launch.objects.filter(pk=launch_id, state=LaunchState.ALIVE).update(
-            state=LaunchState.GONE, ended_at=fact.ended_at or now, exit_status=fact.status, exit_signal=fact.signal
+            state=LaunchState.GONE,
+            ended_at=fact.ended_at or now,
+            exit_status=fact.status,
+            exit_signal=fact.signal,
+            last_words=fact.last_words.replace("\0", ""),
         )
         if not changed:
             return
@@ -143,6 +147,8 @@ def _ended_early(log: Log, known: Action, attempt: AttemptRow, run: RunRow, laun
         return  # the reporter said goodbye a moment before the wrapper: how it ended is worth waiting for
     words = end_words(launch) if launch.state == LaunchState.GONE else f"ended: {attempt.reason.lower()}"
     text = f"Attempt {attempt.number} {words} before its first step."
+    if line := launch.last_words.rpartition("\n")[2].strip():
+        text += f" Its last words: {line[:300]}"
     _fail(log, action_lock(known.pk), text, now=now)
 
 
