@@ -26,6 +26,7 @@ TASKS: dict[str, str] = {
     "telemetry.inbox_fold": "fold",
     "diagnosis.windows_evaluate": "watch",
     "remediation.order_run": "orders",
+    "remediation.order_look": "orders",
 }
 
 ROUTES: dict[str, dict[str, str]] = {

@@ -12,7 +12,7 @@ CLAIM_LIMIT_S = 60.0
 """Longer than any launcher's own time-outs together: whoever holds an order longer has died over it."""
 
 
-@shared_task(name="remediation.order_run", queue="orders")
+@shared_task(name="remediation.order_run")
 def order_run(*, order_id: int, **_later: Any) -> None:
     """Carry an order out, with no transaction open meanwhile."""
     order = services.order_claim(order_id=order_id, now=now())
@@ -22,7 +22,7 @@ def order_run(*, order_id: int, **_later: Any) -> None:
     services.order_settle(order_id=order_id, claim=order.claim, outcome=outcome, now=now())
 
 
-@shared_task(name="remediation.order_look", queue="orders")
+@shared_task(name="remediation.order_look")
 def order_look(*, order_id: int, **_later: Any) -> None:
     """Read back what came of an order that is in doubt."""
     order = services.order_in_hand(order_id)
@@ -30,7 +30,7 @@ def order_look(*, order_id: int, **_later: Any) -> None:
     services.order_settle(order_id=order_id, claim=order.claim, outcome=outcome, now=now())
 
 
-@shared_task(name="remediation.orders_sweep", queue="orders")
+@shared_task(name="remediation.orders_sweep")
 def orders_sweep(**_later: Any) -> None:
     """Find what is due: expired and waiting actions, orders to hand out or to doubt, starts to watch."""
     moment = now()
@@ -48,13 +48,13 @@ def orders_sweep(**_later: Any) -> None:
         services.action_watch(action_id=action_id, now=moment)
 
 
-@shared_task(name="remediation.launches_watch", queue="orders")
+@shared_task(name="remediation.launches_watch")
 def launches_watch(**_later: Any) -> None:
     """See how what was launched fares; finds it again after a restart of Paceline."""
     launchers.launches_look(now=now())
 
 
-@shared_task(name="remediation.policies_sweep", queue="watch")
+@shared_task(name="remediation.policies_sweep")
 def policies_sweep(**_later: Any) -> None:
     """Consider what changed among the findings."""
     services.findings_consider(now=now())

@@ -1,0 +1,426 @@
+"""Restarts by the local launcher, from the click to the read-back, with real processes."""
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from apps.accounts.selectors import tokens_all
+from apps.fleet.selectors import exclusions_of, node_by_code
+from apps.fleet.services import nodes_ensure
+from apps.journal.choices import StreamKey
+from apps.journal.selectors import events_latest
+from apps.remediation import launchers, selectors, services, tasks
+from apps.remediation.models import Action, Launch, Order
+from apps.remediation.selectors import launch_of_attempt, launches_alive
+from apps.runs.selectors import attempt_by_id, attempts_of, run_by_id
+from apps.runs.services import CheckpointFact, checkpoint_note, status_update
+from tests.remediation.conftest import alive, is_watched, wait_for
+
+
+@pytest.fixture
+def running(local_run: Any, ask: Callable[..., Any], work: Callable[..., Any], reports: Callable[..., None]) -> Any:
+    """A run whose first attempt was started by Paceline and reports."""
+    action = ask("RESTART_RUN", local_run)
+    work(action.id, until=is_watched)
+    reports(local_run)
+    work(action.id)
+    return run_by_id(local_run.id)
+
+
+def saved(run: Any, step: int) -> None:
+    now = datetime.now(UTC)
+    fact = CheckpointFact(step=step, state="SAVED", happened_at=now, duration_s=4.0, blocking_s=1.0)
+    checkpoint_note(attempt_id=run.attempt_id, fact=fact, source="SENDER", actor_name="n", suspect=False, now=now)
+
+
+class TestStart:
+    def test_a_run_without_an_attempt_is_started(
+        self, local_run: Any, ask: Callable[..., Any], work: Callable[..., Any], reports: Callable[..., None]
+    ) -> None:
+        action = ask("RESTART_RUN", local_run)
+
+        watched = work(action.id, until=is_watched)
+        state_meanwhile = run_by_id(local_run.id).state
+        reports(local_run)
+        done = work(action.id)
+
+        launch = launch_of_attempt(watched.attempt_id)
+        attempt = attempt_by_id(watched.attempt_id)
+        assert launch is not None
+        assert alive(launch.pid or 0)
+        assert (attempt.key, attempt.opened_by) == (launch.key, "operator")
+        assert state_meanwhile == "RESTARTING"
+        assert run_by_id(local_run.id).state == "RUNNING"
+        assert done.state == "SUCCEEDED"
+        assert [row.name for row in done.milestones] == ["requested", "running", "started", "reports", "succeeded"]
+
+    def test_a_program_that_ends_before_its_first_step_is_said_with_its_last_words(
+        self, make_run: Callable[..., Any], launches: Path, program: Callable[..., list[str]], ask: Any, work: Any
+    ) -> None:
+        command = program("import sys; sys.exit('no module named torch')")
+        run = make_run(launcher={"kind": "LOCAL", "command": command})
+
+        done = work(ask("RESTART_RUN", run).id)
+
+        assert done.state == "FAILED"
+        assert done.outcome == (
+            "Attempt 1 ended with status 1 before its first step. Its last words: no module named torch"
+        )
+        assert attempt_by_id(done.attempt_id).reason == "CRASHED"
+
+    def test_a_program_that_cannot_be_started_leaves_no_open_attempt(
+        self, make_run: Callable[..., Any], launches: Path, ask: Any, work: Any
+    ) -> None:
+        run = make_run(launcher={"kind": "LOCAL", "command": ["/no/such/program"]})
+
+        done = work(ask("RESTART_RUN", run).id)
+
+        assert (done.state, done.orders[0].state) == ("REFUSED", "REFUSED")
+        assert "/no/such/program" in done.outcome
+        assert [(row.state, row.reason) for row in attempts_of(run.id)] == [("ENDED", "CANCELLED")]
+        assert all(token.revoked_at for token in tokens_all())
+
+    def test_a_program_that_stays_silent_is_said_to_and_can_be_left_alone(
+        self, local_run: Any, ask: Callable[..., Any], work: Callable[..., Any]
+    ) -> None:
+        action = work(ask("RESTART_RUN", local_run).id, until=is_watched)
+
+        services.action_watch(action_id=action.id, now=datetime.now(UTC) + timedelta(hours=1))
+
+        row = selectors.action_by_id(action.id)
+        assert row.state == "FAILED"
+        assert "has not reported" in row.outcome
+        assert run_by_id(local_run.id).attempt_state == "OPEN"
+
+
+class TestRestart:
+    def test_exclude_and_restart_is_one_action(
+        self,
+        running: Any,
+        ask: Callable[..., Any],
+        work: Callable[..., Any],
+        reports: Callable[..., None],
+        now: datetime,
+    ) -> None:
+        nodes_ensure(cluster_id=running.cluster_id, names=["trn001", "trn002", "trn003"], now=now)
+        saved(running, 40)
+        old = launch_of_attempt(running.attempt_id)
+        assert old is not None
+        expected = {"attempt": running.attempt_id, "state": "RUNNING"}
+        action = ask("RESTART_RUN", running, options={"exclude_nodes": ["trn002"]}, expected_state=expected)
+
+        work(action.id, until=is_watched)
+        reports(running, first_step=41)
+        done = work(action.id)
+
+        new = launch_of_attempt(done.attempt_id)
+        assert new is not None
+        environment = Path(f"/proc/{wait_program(new)}/environ").read_bytes().split(b"\0")
+        first, second = reversed(attempts_of(running.id))
+        assert done.state == "SUCCEEDED"
+        assert done.outcome == "Attempt 2 runs. It went on from step 40, read back."
+        assert not alive(old.pid or 0)
+        assert (first.reason, first.authority) == ("PLANNED", "ORDER")
+        assert (second.state, second.resumed_from_step) == ("OPEN", 40)
+        assert b"PACELINE_NODES=trn001,trn003" in environment
+        assert b"PACELINE_EXCLUDE_NODES=trn002" in environment
+        assert b"PACELINE_RESUME_STEP=40" in environment
+        line = exclusions_of(node_id=node_by_code("trn002").id)[0]
+        assert (line.action_id, line.by_name, line.ended_at) == (action.id, "operator", None)
+
+    def test_a_step_that_was_not_obeyed_is_said(
+        self, running: Any, ask: Callable[..., Any], work: Callable[..., Any], reports: Callable[..., None]
+    ) -> None:
+        saved(running, 40)
+        action = ask("RESTART_RUN", running, options={"from_step": 20})
+
+        work(action.id, until=is_watched)
+        reports(running, first_step=1)
+        done = work(action.id)
+
+        assert done.resume_step == 20
+        assert done.outcome == "Attempt 2 runs. It went on from step 0, not from 20 as it was told."
+
+    def test_an_order_taken_while_a_hang_is_confirmed_ends_the_attempt_as_hung(
+        self, running: Any, ask: Callable[..., Any], work: Callable[..., Any]
+    ) -> None:
+        status_update(run_id=running.id, hang="CONFIRMED")
+
+        action = ask("RESTART_RUN", running)
+        work(action.id, until=is_watched)
+
+        assert attempt_by_id(running.attempt_id).reason == "HUNG"
+
+    def test_a_stop_leaves_the_run_stopped(
+        self, running: Any, ask: Callable[..., Any], work: Callable[..., Any]
+    ) -> None:
+        launch = launch_of_attempt(running.attempt_id)
+
+        done = work(ask("STOP_RUN", running).id)
+
+        assert done.state == "SUCCEEDED"
+        assert launch is not None
+        assert not alive(launch.pid or 0)
+        assert run_by_id(running.id).state == "STOPPED"
+        assert launches_alive() == []
+        assert all(token.revoked_at for token in tokens_all())
+
+    def test_the_next_save_is_waited_for_by_its_step(
+        self, running: Any, ask: Callable[..., Any], work: Callable[..., Any]
+    ) -> None:
+        saved(running, 40)
+        action = ask("RESTART_RUN", running, options={"when": "NEXT_CHECKPOINT"})
+        services.action_advance(action_id=action.id, now=datetime.now(UTC))
+        waiting = selectors.action_by_id(action.id)
+
+        saved(running, 60)
+        done = work(action.id, until=is_watched)
+
+        assert (waiting.state, waiting.orders) == ("REQUESTED", ())
+        assert done.resume_step == 60
+
+    def test_a_run_that_moved_on_before_the_order_is_left_alone(self, running: Any, ask: Callable[..., Any]) -> None:
+        action = ask("RESTART_RUN", running)
+        os.kill(wait_program(launch_of_attempt(running.attempt_id)), signal.SIGKILL)
+        wait_for(lambda: launchers.launches_look(now=datetime.now(UTC)), "the crash")
+
+        for order_id in selectors.orders_due(now=datetime.now(UTC)):
+            tasks.order_run(order_id=order_id)
+
+        row = selectors.action_by_id(action.id)
+        assert row.state == "REFUSED"
+        assert "moved on" in row.outcome
+        assert [attempt.reason for attempt in attempts_of(running.id)] == ["CRASHED"]
+
+    def test_every_step_stands_in_the_run_s_log(
+        self, running: Any, ask: Callable[..., Any], work: Callable[..., Any], reports: Callable[..., None]
+    ) -> None:
+        action = ask("RESTART_RUN", running)
+        work(action.id, until=is_watched)
+        reports(running)
+        work(action.id)
+
+        events = events_latest(StreamKey.run(running.id), limit=200, kinds=["action.", "order.", "attempt."])
+        told = [event.kind for event in reversed(events) if event.payload.get("action") in (None, action.id)]
+        assert told[-9:] == [
+            "action.requested",
+            "action.running",
+            "order.claimed",
+            "order.settled",
+            "attempt.ended",
+            "attempt.opened",
+            "order.claimed",
+            "order.settled",
+            "action.succeeded",
+        ]
+
+
+class TestTwice:
+    @pytest.mark.django_db(transaction=True)
+    def test_two_people_pressing_at_once_are_one_restart(
+        self, local_run: Any, who: Any, boss: Any, work: Callable[..., Any]
+    ) -> None:
+        answers: list[Any] = []
+        together = threading.Barrier(2)
+
+        def press(principal: Any) -> None:
+            together.wait(10)
+            try:
+                answers.append(
+                    services.action_request(
+                        principal=principal,
+                        kind="RESTART_RUN",
+                        run_id=local_run.id,
+                        reason="It is down and has to go on",
+                        source="WEB",
+                        now=datetime.now(UTC),
+                    )
+                )
+            except services.ActionOpen as error:
+                answers.append(error)
+            finally:
+                connection.close()
+
+        threads = [threading.Thread(target=press, args=(principal,)) for principal in (who, boss)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+
+        made = [answer for answer in answers if isinstance(answer, selectors.ActionRow)]
+        refused = [answer for answer in answers if isinstance(answer, services.ActionOpen)]
+        work(made[0].id, until=is_watched)
+        assert (len(made), len(refused)) == (1, 1)
+        assert refused[0].facts["action"].startswith("act_")
+        assert Action.objects.count() == Launch.objects.count() == 1
+
+    @pytest.mark.django_db(transaction=True)
+    def test_two_workers_with_one_order_launch_once(self, local_run: Any, ask: Callable[..., Any]) -> None:
+        action = ask("RESTART_RUN", local_run)
+        order_id = selectors.action_by_id(action.id).orders[0].id
+        together = threading.Barrier(2)
+
+        def run() -> None:
+            together.wait(10)
+            try:
+                tasks.order_run(order_id=order_id)
+            finally:
+                connection.close()
+
+        threads = [threading.Thread(target=run) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+
+        assert Launch.objects.count() == 1
+        assert selectors.action_by_id(action.id).orders[0].tries == 1
+
+    def test_a_cancelled_action_is_never_carried_out_by_a_late_worker(
+        self, running: Any, ask: Callable[..., Any], who: Any
+    ) -> None:
+        action = ask("RESTART_RUN", running, options={"exclude_nodes": []})
+        order_id = selectors.action_by_id(action.id).orders[0].id
+
+        services.action_cancel(principal=who, action_id=action.id, reason="it came back", now=datetime.now(UTC))
+        tasks.order_run(order_id=order_id)
+        tasks.order_run(order_id=order_id)
+
+        row = selectors.action_by_id(action.id)
+        launch = launch_of_attempt(running.attempt_id)
+        assert launch is not None
+        assert alive(launch.pid or 0)
+        assert (row.state, row.orders[0].state, row.orders[0].tries) == ("CANCELLED", "CANCELLED", 0)
+        assert run_by_id(running.id).open_action_id is None
+
+    def test_what_was_handed_out_cannot_be_cancelled(self, running: Any, ask: Callable[..., Any], who: Any) -> None:
+        action = ask("RESTART_RUN", running)
+        services.order_claim(order_id=selectors.action_by_id(action.id).orders[0].id, now=datetime.now(UTC))
+
+        with pytest.raises(services.ActionMoved, match="running"):
+            services.action_cancel(principal=who, action_id=action.id, reason="", now=datetime.now(UTC))
+
+
+class TestDoubt:
+    def test_a_worker_that_died_before_the_launch_is_read_back_and_launched_once(
+        self, local_run: Any, ask: Callable[..., Any], work: Callable[..., Any]
+    ) -> None:
+        action = ask("RESTART_RUN", local_run)
+        order_id = selectors.action_by_id(action.id).orders[0].id
+        lost = services.order_claim(order_id=order_id, now=datetime.now(UTC))
+        services.order_doubt(order_id=order_id, now=datetime.now(UTC))
+        doubted = selectors.action_by_id(action.id)
+
+        watched = work(action.id, until=is_watched)
+        assert lost is not None
+        late = launchers.order_carry_out(lost)
+        services.order_settle(order_id=order_id, claim=lost.claim, outcome=late, now=datetime.now(UTC))
+
+        assert (doubted.state, doubted.orders[0].state) == ("UNCERTAIN", "UNCERTAIN")
+        assert watched.orders[0].tries == 2
+        assert Launch.objects.count() == 1
+        assert selectors.action_by_id(action.id).orders == watched.orders
+
+    def test_a_worker_that_died_after_the_launch_is_read_back_and_nothing_is_launched_again(
+        self, local_run: Any, ask: Callable[..., Any], work: Callable[..., Any]
+    ) -> None:
+        action = ask("RESTART_RUN", local_run)
+        order_id = selectors.action_by_id(action.id).orders[0].id
+        order = services.order_claim(order_id=order_id, now=datetime.now(UTC))
+        assert order is not None
+        outcome = launchers.order_carry_out(order)
+        services.order_doubt(order_id=order_id, now=datetime.now(UTC))
+
+        watched = work(action.id, until=is_watched)
+
+        launch = launch_of_attempt(watched.attempt_id)
+        assert launch is not None
+        assert launch.pid == outcome.facts["pid"]
+        assert watched.orders[0].tries == 1
+
+    def test_the_sweep_doubts_only_what_has_been_in_hand_for_long(
+        self, local_run: Any, ask: Callable[..., Any]
+    ) -> None:
+        action = ask("RESTART_RUN", local_run)
+        order_id = selectors.action_by_id(action.id).orders[0].id
+        claimed_at = datetime.now(UTC)
+        services.order_claim(order_id=order_id, now=claimed_at)
+
+        soon = selectors.orders_stale(now=claimed_at + timedelta(seconds=59), after_s=tasks.CLAIM_LIMIT_S)
+        late = selectors.orders_stale(now=claimed_at + timedelta(seconds=61), after_s=tasks.CLAIM_LIMIT_S)
+
+        assert (soon, late) == ([], [order_id])
+
+    def test_a_person_can_say_what_they_saw(
+        self, running: Any, ask: Callable[..., Any], who: Any, work: Callable[..., Any]
+    ) -> None:
+        action = ask("STOP_RUN", running)
+        order_id = selectors.action_by_id(action.id).orders[0].id
+        services.order_claim(order_id=order_id, now=datetime.now(UTC))
+        services.order_doubt(order_id=order_id, now=datetime.now(UTC))
+
+        done = services.action_settle(
+            principal=who,
+            action_id=action.id,
+            outcome="FAILED",
+            reason="I looked: the processes are all there",
+            now=datetime.now(UTC),
+        )
+
+        assert (done.state, done.decided_by, done.orders[0].state) == ("FAILED", "operator", "FAILED")
+        assert run_by_id(running.id).attempt_state == "OPEN"
+
+    def test_what_is_certain_cannot_be_settled(self, running: Any, ask: Callable[..., Any], who: Any) -> None:
+        action = ask("STOP_RUN", running)
+
+        with pytest.raises(services.ActionMoved):
+            services.action_settle(
+                principal=who,
+                action_id=action.id,
+                outcome="SUCCEEDED",
+                reason="long enough words",
+                now=datetime.now(UTC),
+            )
+
+
+class TestFoundAgain:
+    def test_a_crash_is_seen_by_the_wrapper_s_word(self, running: Any) -> None:
+        launch = launch_of_attempt(running.attempt_id)
+        os.kill(wait_program(launch), signal.SIGKILL)
+
+        wait_for(lambda: launchers.launches_look(now=datetime.now(UTC)), "the crash")
+
+        attempt = attempt_by_id(running.attempt_id)
+        assert (attempt.reason, attempt.authority) == ("CRASHED", "WRAPPER")
+        assert run_by_id(running.id).state == "STOPPED"
+
+    def test_an_end_that_nobody_saw_is_unknown_and_takes_no_other_s_word_away(self, running: Any) -> None:
+        launch = launch_of_attempt(running.attempt_id)
+        assert launch is not None
+        Launch.objects.filter(pk=launch.id).update(boot_id="an earlier boot")
+
+        launchers.launches_look(now=datetime.now(UTC))
+
+        attempt = attempt_by_id(running.attempt_id)
+        assert (attempt.reason, attempt.authority) == ("UNKNOWN", "SILENCE")
+
+    def test_a_process_out_of_sight_is_left_as_it_is(self, running: Any) -> None:
+        Launch.objects.update(pid_namespace="pid:[1]")
+
+        assert launchers.launches_look(now=datetime.now(UTC)) == 0
+        assert attempt_by_id(running.attempt_id).state == "OPEN"
+        assert Order.objects.exclude(state="DONE").count() == 0
+
+
+def wait_program(launch: Any) -> int:
+    """Return the pid of the program under a launch's wrapper."""
+    started = Path(launch.directory) / "started.json"
+    return int(wait_for(lambda: json.loads(started.read_text()).get("program_pid"), "the program"))
