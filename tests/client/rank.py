@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import socket
 import sys
@@ -19,6 +20,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--nan-at", type=int, default=-1)
     parser.add_argument("--block-at", type=int, default=-1, help="wait in a socket for ever, inside `communication`")
+    parser.add_argument("--hold-at", type=int, default=-1, help="hold the interpreter for `--hold-s`, as a stuck extension")
+    parser.add_argument("--hold-s", type=int, default=8)
     parser.add_argument("--raise-at", type=int, default=-1)
     parser.add_argument("--end", choices=("finish", "nothing", "status-3"), default="finish")
     given = parser.parse_args()
@@ -34,6 +37,8 @@ def main() -> None:
                 if step == given.block_at:
                     here, _there = socket.socketpair()
                     here.recv(1)
+        if step == given.hold_at:
+            ctypes.PyDLL(None).sleep(given.hold_s)  # PyDLL calls without releasing the interpreter
         if step == given.raise_at:
             raise ValueError("the loss is on fire")
         pace.log(loss=float("nan") if step == given.nan_at else 1.0 / (step + 1))

@@ -110,6 +110,27 @@ class TestTakeOver:
             assert {step for one, step in cells if one == rank} == set(range(node.step(rank) + 1))
         assert max(identities(server).values()) == 1
 
+    def test_a_sender_whose_interpreter_is_held_is_followed(self, server: RecordingServer, make_node: MakeNode) -> None:
+        node = make_node(server.url)
+        node.start(0, "--hold-at", "100")
+        assert node.sender() == 0
+        for rank in (1, 2, 3):
+            node.start(rank)
+
+        eventually(lambda: len({report["boot"] for report in server.reports()}) > 1, because="nobody took over")
+        held = node.step(0)
+        others = {rank: node.step(rank) for rank in (1, 2, 3)}
+        eventually(lambda: all(node.step(rank) > others[rank] + 20 for rank in (1, 2, 3)))
+        fresh = {beat["rank"] for report in server.reports()[-3:] for beat in report.get("beats", [])}
+        eventually(lambda: node.step(0) > held + 20)
+        node.end()
+
+        assert held == 99
+        assert fresh == {1, 2, 3}
+        cells = server.cells("step_s")
+        for rank in range(4):
+            assert {step for one, step in cells if one == rank} == set(range(node.step(rank) + 1))
+
     def test_a_rank_that_joins_late_finds_the_sender(self, server: RecordingServer, make_node: MakeNode) -> None:
         node = make_node(server.url)
         node.start_all(3)

@@ -60,6 +60,16 @@ class Pace:
         return self._settings.rank if self._settings else 0
 
     @property
+    def last_step(self) -> int | None:
+        """The last step that was completed."""
+        return self._recorder.last_step
+
+    @property
+    def current_step(self) -> int | None:
+        """The step under way, else the last one."""
+        return self._recorder.current_step
+
+    @property
     def resume_step(self) -> int | None:
         """The step the launcher asks to resume from (PACELINE_RESUME_STEP), None for the newest."""
         return self._settings.resume_step if self._settings else None
@@ -79,6 +89,14 @@ class Pace:
             return self._phases[name]
         except Exception:
             return self._phase_new(name)
+
+    def shown(self, name: str) -> AbstractContextManager[None]:
+        """Show a phase in this rank's beats without counting its time: for work whose time is measured elsewhere."""
+        return _NOTHING if self._done else Phase(self._recorder, str(name), None)
+
+    def fetched(self, seconds: float) -> None:
+        """Count time spent on fetching a batch, between steps, to the next step."""
+        self._recorder.data_before += seconds
 
     def log(self, values: Mapping[str, Any] | None = None, /, *, step: int | None = None, **more: Any) -> None:
         """Send numbers of the step under way, or of the last one: `pace.log(loss=loss)`.
@@ -115,6 +133,8 @@ class Pace:
                 return
             if isinstance(value, (str, bytes)):
                 raise ValueError("text is no number")
+            if hasattr(value, "detach"):
+                value = value.detach()
             if step is None and get_ident() == recorder.thread:
                 recorder.set_now(slot, float(value))
             else:

@@ -126,6 +126,8 @@ class Recorder:
 
     def add(self, phase: Phase, took: float) -> None:
         """Count a phase's time to its step."""
+        if phase.slot is None:
+            return
         if self.step is not None:
             put(self.values, phase.slot, took, add=True)
             if phase.half:
@@ -190,11 +192,12 @@ class Phase:
     """What `with pace.phase(name)` enters; one object per name, used again and again.
 
     Time is exclusive: what an inner phase takes is not the outer one's. In another thread than the training's it is idle.
+    Without a slot it only shows in beats: its time is measured by other means.
     """
 
     __slots__ = ("half", "recorder", "slot", "word")
 
-    def __init__(self, recorder: Recorder, name: str, slot: int) -> None:
+    def __init__(self, recorder: Recorder, name: str, slot: int | None) -> None:
         self.recorder = recorder
         self.slot = slot
         self.word = phase_word(name)
@@ -219,7 +222,7 @@ class Phase:
         now = perf_counter()
         took = now - recorder.since
         values, slot = recorder.values, self.slot
-        if recorder.step is None or self.half or slot >= len(values):
+        if slot is None or recorder.step is None or self.half or slot >= len(values):
             recorder.add(self, took)
         else:
             values[slot] = took + (values[slot] or 0.0)
