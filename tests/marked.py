@@ -1,6 +1,7 @@
 """Processes that a test starts carry a mark in their environment, so that none can hide when it is over."""
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[1]
 MARK = "PACELINE_TEST_MARK"
 PATIENCE_S = 30.0
+OUTPUT_PATIENCE_S = 120.0
 
 
 def eventually(holds: Callable[[], object]) -> bool:
@@ -31,21 +33,28 @@ class Marked:
     """Starts processes under one mark and finds every descendant of them."""
 
     folder: Path
+    hidden: tuple[str, ...] = ()
+    """Variables of this test session that the processes must not see."""
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
 
-    def start(self, *command: str, **environment: str) -> subprocess.Popen[str]:
-        """Start `command`, its output readable line by line."""
+    def start(self, *command: str, **environment: str) -> subprocess.Popen[bytes]:
+        """Start `command` in a process group of its own, its output readable byte by byte."""
         return subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
-            text=True,
+            bufsize=0,
+            start_new_session=True,
             cwd=REPOSITORY,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY), MARK: self.mark, **environment},
+            env={**self.inherited(), "PYTHONPATH": str(REPOSITORY), MARK: self.mark, **environment},
         )
 
-    def keeper(self, *programs: str) -> subprocess.Popen[str]:
+    def inherited(self) -> dict[str, str]:
+        """Return this session's environment without what is hidden."""
+        return {name: value for name, value in os.environ.items() if name not in self.hidden}
+
+    def keeper(self, *programs: str) -> subprocess.Popen[bytes]:
         """Start a supervisor over `programs` (NAME:TIER:COMMAND)."""
         return self.start(sys.executable, "-m", "tests.config.local.keeper", str(self.folder), *programs)
 
@@ -68,9 +77,9 @@ class Marked:
 
 
 @contextmanager
-def marking(folder: Path) -> Iterator[Marked]:
+def marking(folder: Path, *, hidden: tuple[str, ...] = ()) -> Iterator[Marked]:
     """Start processes while the block runs; end what is left of them behind it."""
-    found = Marked(folder)
+    found = Marked(folder, hidden)
     try:
         yield found
     finally:
@@ -79,12 +88,15 @@ def marking(folder: Path) -> Iterator[Marked]:
                 os.kill(pid, signal.SIGKILL)
 
 
-def read_until(process: subprocess.Popen[str], words: str) -> str:
-    """Return the output of `process` up to the line that holds `words`; all of it where none does."""
+def read_until(process: subprocess.Popen[bytes], words: str) -> str:
+    """Return the output of `process` up to the line that holds `words`, or to its end; fail when neither comes."""
     assert process.stdout is not None
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if words in line:
+    output, deadline_s = b"", time.monotonic() + OUTPUT_PATIENCE_S
+    while not (output.endswith(b"\n") and words.encode() in output.rsplit(b"\n", 2)[-2]):
+        ready, _, _ = select.select([process.stdout], [], [], max(0.0, deadline_s - time.monotonic()))
+        assert ready, f"{words!r} was never said: {output.decode()}"
+        byte = process.stdout.read(1)
+        if not byte:
             break
-    return "".join(lines)
+        output += byte
+    return output.decode()
