@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from apps.console.views import assets, nodes, run, runs, settings
+from apps.console.views import actions, assets, incidents, nodes, run, runs, settings
 
 urlpatterns = [
     path("", runs.runs, name="home"),
@@ -11,8 +11,23 @@ urlpatterns = [
     path("runs/<slug:slug>/parts/<slug:name>", run.part, name="run-part"),
     path("runs/<slug:slug>/lanes", run.lanes, name="run-lanes"),
     path("runs/<slug:slug>/placement", run.placement, name="run-placement"),
+    path("runs/<slug:slug>/charts/<slug:name>", run.chart, name="run-chart"),
+    path("runs/<slug:slug>/findings/<int:number>/mute", run.mute, name="finding-mute"),
+    path("runs/<slug:slug>/actions/new", actions.of_run, name="action-new"),
+    path("actions/<str:code>", actions.action, name="action"),
+    path("actions/<str:code>/decide", actions.decide, name="action-decide"),
+    path("copied", actions.copied, name="command-copied"),
+    path("incidents", incidents.incidents, name="incidents"),
+    path("incidents/<int:number>", incidents.incident, name="incident"),
+    path("incidents/<int:number>/parts/<slug:name>", incidents.part, name="incident-part"),
+    path("incidents/<int:number>/work", incidents.work, name="incident-work"),
+    path("incidents/<int:number>/notes", incidents.notes, name="incident-notes"),
+    path("incidents/<int:number>/notes/<int:note_id>", incidents.note, name="incident-note"),
     path("nodes", nodes.nodes, name="nodes"),
     path("nodes/<str:cluster>/<str:name>", nodes.node, name="node"),
+    path("nodes/<str:cluster>/<str:name>/card", nodes.card, name="node-card"),
+    path("nodes/<str:cluster>/<str:name>/actions/new", actions.of_node, name="node-action-new"),
+    path("nodes/<str:cluster>/<str:name>/charts/<slug:chart>", nodes.chart, name="node-chart"),
     path("settings", settings.settings, name="settings"),
     path("find", runs.find, name="find"),
     path("watch", runs.watch, name="watch"),

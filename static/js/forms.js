@@ -6,6 +6,7 @@ export function quoteForms(root) {
     el.addEventListener("click", async e => {
       e.preventDefault();
       await navigator.clipboard?.writeText(el.dataset.copy).catch(() => {});
+      if (el.dataset.copied && el.form) fetch(el.dataset.copied, { method: "POST", body: new FormData(el.form), credentials: "same-origin" }).catch(() => {});   // the log keeps who copied what
       const said = el.textContent; el.textContent = "Copied"; setTimeout(() => { el.textContent = said; }, 1600);
     });
   }

@@ -23,6 +23,15 @@ export function start() {
     if (set) { const u = new URL(location.href); u.searchParams.set("overlay", set.value); history.pushState(null, "", u); draw(); }
     if (chip) { chip.setAttribute("aria-pressed", String(chip.getAttribute("aria-pressed") !== "true")); dim(); }
   });
+  document.addEventListener("click", e => {
+    const tile = e.target.closest(".tile"); if (!tile || e.ctrlKey || e.metaKey || e.shiftKey || e.detail === 0) return;   // detail 0: Enter, which opens the record
+    e.preventDefault();
+    for (const other of $$(".tile")) other.setAttribute("aria-pressed", String(other === tile));
+    const u = new URL(location.href); u.searchParams.set("node", tile.dataset.node); history.replaceState(null, "", u);
+    const list = document.querySelector("#nodes-map"), at = new URL(list.getAttribute("hx-get"), location.href); at.searchParams.set("node", tile.dataset.node); list.setAttribute("hx-get", at.pathname + at.search); window.htmx.process(list);
+    window.htmx.ajax("GET", tile.dataset.card, { target: "#node-rail", swap: "innerHTML" });
+  });
+  document.addEventListener("dblclick", e => { const tile = e.target.closest(".tile"); if (tile) location.assign(tile.href); });
   const dim = () => { const on = new Set($$('.chip[aria-pressed="true"]').map(c => c.dataset.word)); for (const tile of $$(".tile")) tile.classList.toggle("dimmed", !on.has(tile.dataset.word)); };
   for (const event of ["paceline:swapped", "paceline:theme"]) document.addEventListener(event, () => { draw(); dim(); });
   addEventListener("popstate", draw);

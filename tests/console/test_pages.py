@@ -67,7 +67,14 @@ class TestRun:
     def test_lanes_hold_the_attempt(self, client_as, viewer, attempt) -> None:
         lanes = client_as(viewer).get("/runs/dense-7b/lanes").json()["lanes"]
 
-        assert [lane["name"] for lane in lanes] == ["attempts", "checkpoints", "findings", "node events", "actions", "notes"]
+        assert [lane["name"] for lane in lanes] == [
+            "attempts",
+            "checkpoints",
+            "findings",
+            "node events",
+            "actions",
+            "notes",
+        ]
         assert lanes[0]["marks"][0]["label"] == "attempt 1"
 
     def test_placement_names_the_node_of_each_rank(self, client_as, viewer, attempt) -> None:
@@ -127,9 +134,9 @@ class TestSettings:
 
 class TestPlotly:
     def test_the_script_comes_from_the_wheel_compressed_and_for_a_year(self, client_as, viewer) -> None:
-        from apps.console.views.assets import plotly_script
+        from apps.console.selectors.plotly import plotly_tag
 
-        answer = client_as(viewer).get(f"/assets/plotly-{plotly_script()[2]}.js", headers={"Accept-Encoding": "gzip"})
+        answer = client_as(viewer).get(f"/assets/plotly-{plotly_tag()}.js", headers={"Accept-Encoding": "gzip"})
 
         assert answer["Content-Encoding"] == "gzip"
         assert "immutable" in answer["Cache-Control"]

@@ -1,10 +1,15 @@
 """The fleet of runs: one line a run, what needs a person first."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from apps.console import words
 from apps.console.selectors.frame import ACTIVE
+from apps.console.selectors.strips import strip_of
+from apps.diagnosis.selectors import findings_of
+from apps.fleet.selectors import clusters_all, exclusions_of
+from apps.incidents.choices import UNRESOLVED
+from apps.incidents.selectors import IncidentRow, incidents_of
 from apps.runs.choices import RUN_TOKENS, EndReason, RunState
 from apps.runs.selectors import RunRow, runs_all
 
@@ -25,6 +30,21 @@ class RunLine:
     needs_person: bool
     silent: bool
     queued: bool
+    incident: IncidentRow | None
+    no_recovery: bool
+    at_risk: float | None
+    grows: bool
+    ended_at: datetime | None = None
+    strip: list[float | str | None] | None = None
+    strip_words: str = ""
+    mfu: float | None = None
+    mfu_best: float | None = None
+    goodput: float | None = None
+
+    @property
+    def at_risk_digits(self) -> int:
+        """Return how many digits the growing figure has: what `hours_number` gives."""
+        return min(2, words.digits_for(self.at_risk) if self.at_risk is not None and self.at_risk < 10 else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,48 +57,92 @@ class RunsPage:
     queued: int
     gpus: int
     need_person: int
+    unowned: int
     at_risk_gpu_hours: float
     at_risk_unknown: int
+    incidents: dict[str, int]
+    nodes: int
+    nodes_out: int
+    out_names: str
 
 
 def runs_page(*, cluster_id: int | None, now: datetime) -> RunsPage:
     """Return active runs, those that need a person first, then ended ones, newest first."""
     rows = runs_all(cluster_id=cluster_id)
-    lines = [run_line(row) for row in rows]
+    open_incidents = incidents_of(now=now, cluster_id=cluster_id, states=UNRESOLVED, limit=1000)
+    by_run = {row.run_id: row for row in sorted(open_incidents, key=_incident_place, reverse=True) if row.run_id}
+    no_recovery = {
+        row.run_id for row in findings_of(cluster_id=cluster_id, cause="no_recovery", state="OPEN", limit=1000)
+    }
+    lines = [run_line(row, incident=by_run.get(row.id), no_recovery=row.id in no_recovery, now=now) for row in rows]
     active = sorted((line for line in lines if line.run.state in ACTIVE), key=_place)
-    ended = [line for line in lines if line.run.state not in ACTIVE]
     live = [line for line in active if not line.queued]
-    known = [line.run.at_risk_gpu_hours for line in live if line.run.at_risk_gpu_hours is not None]
+    clusters = [row for row in clusters_all() if cluster_id in (None, row.id)]
+    out = exclusions_of(cluster_id=cluster_id, open_only=True)
+    needing = [line for line in active if line.needs_person]
     return RunsPage(
-        lines=tuple(active),
-        ended=tuple(ended),
+        lines=tuple(replace(line, **strip_of(line.run, now=now)) for line in active),
+        ended=tuple(line for line in lines if line.run.state not in ACTIVE),
         running=len(live),
         queued=len(active) - len(live),
         gpus=sum(line.run.world_size or 0 for line in live if line.run.attempt_state == "OPEN"),
-        need_person=sum(line.needs_person for line in active),
-        at_risk_gpu_hours=sum(known),
+        need_person=len(needing),
+        unowned=sum(line.incident is None or not line.incident.owner_name for line in needing),
+        at_risk_gpu_hours=sum(line.at_risk for line in live if line.at_risk is not None),
         at_risk_unknown=sum(line.silent for line in live),
+        incidents=_incident_counts(open_incidents),
+        nodes=sum(row.nodes for row in clusters),
+        nodes_out=len(out),
+        out_names=", ".join(row.node for row in out[:4]) + (", …" if len(out) > 4 else ""),
     )
 
 
-def _place(line: RunLine) -> tuple[int, str]:
-    return NEEDS.get(line.run.state, ORDER.get(line.run.state, 9)), line.run.slug
+def _incident_place(row: IncidentRow) -> tuple[int, int]:
+    return {"CRITICAL": 0, "WARNING": 1}.get(row.level, 2), -row.number
 
 
-def run_line(run: RunRow) -> RunLine:
+def _incident_counts(rows: list[IncidentRow]) -> dict[str, int]:
+    counts = {
+        name: sum(row.class_name == name.upper() for row in rows) for name in ("compute", "coordination", "recovery")
+    }
+    return {"total": len(rows), **counts}
+
+
+def _place(line: RunLine) -> tuple[int, int, str]:
+    """Sort key: needs a person and has none, needs a person, then the others; inside, the more serious first."""
+    owned = line.incident is not None and bool(line.incident.owner_name)
+    group = 0 if line.needs_person and not owned else 1 if line.needs_person else 2
+    return group, NEEDS.get(line.run.state, ORDER.get(line.run.state, 4)), line.run.slug
+
+
+def run_line(run: RunRow, *, now: datetime, incident: IncidentRow | None = None, no_recovery: bool = False) -> RunLine:
     """Return a run's line."""
     word, since_at, why = state_words(run)
+    is_open = run.attempt_state == "OPEN"
     return RunLine(
         run=run,
         token=state_token(run),
         word=word,
         since_at=since_at,
-        why=why,
+        why=incident.title if incident and run.state != RunState.RUNNING else why,
         where=_where(run),
-        needs_person=run.state in NEEDS,
+        needs_person=run.state in NEEDS or (incident is not None and incident.level != "INFO"),
         silent=run.state == RunState.SILENT,
         queued=run.state == RunState.QUEUED,
+        incident=incident,
+        no_recovery=no_recovery,
+        at_risk=at_risk_now(run, now=now),
+        grows=is_open and not run.silent and run.step_s is not None,
+        ended_at=run.last_report_at,
     )
+
+
+def at_risk_now(run: RunRow, *, now: datetime) -> float | None:
+    """Return GPU-hours a stop would give up this moment: the steps since the safe one, and the step under way."""
+    base = run.at_risk_gpu_hours
+    if base is None or run.world_size is None or run.last_report_at is None:
+        return base
+    return base + max(0.0, (now - run.last_report_at).total_seconds()) * run.world_size / 3600
 
 
 def state_token(run: RunRow) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 from apps.common.clock import rfc3339
 from apps.common.ids import id_write
 from apps.console import words
-from apps.console.selectors.timeline import group_of
+from apps.diagnosis.selectors import FindingRow, findings_of
 from apps.fleet.selectors import nodes_by_id
 from apps.journal.choices import StreamKey
 from apps.journal.selectors import EventRow, events_latest
@@ -14,29 +14,61 @@ from apps.runs.choices import Trust
 from apps.runs.selectors import AttemptRow, CheckpointRow, RunRow, attempts_of, checkpoints_of, placement_of
 
 MOST = 400
+LATE = timedelta(minutes=2)
+KINDS = (
+    "node.",
+    "rank.exit",
+    "rank.xid",
+    "telemetry.silent",
+    "action.",
+    "note.added",
+    "practice.",
+    "incident.acknowledged",
+)
 Mark = dict[str, Any]
 
 
-def lanes_of(run: RunRow, *, attempt: AttemptRow | None, now: datetime) -> list[dict[str, Any]]:
+def lanes_of(run: RunRow, *, now: datetime) -> list[dict[str, Any]]:
     """Return the lanes in their drawn order: attempts, checkpoints, findings, node events, actions, notes."""
-    events = events_latest(StreamKey.run(run.id), limit=MOST, kinds=("node.", "rank.", "action.", "note.", "practice."))
+    events = events_latest(StreamKey.run(run.id), limit=MOST, kinds=KINDS)
     by_group: dict[str, list[EventRow]] = {}
     for event in events:
-        by_group.setdefault("actions" if event.kind.startswith("practice.") else group_of(event.kind), []).append(event)
+        by_group.setdefault(_lane(event.kind), []).append(event)
+    notes = by_group.get("notes", ())
     return [
         {"name": "attempts", "marks": [_attempt(row) for row in attempts_of(run.id, limit=50)]},
         {
             "name": "checkpoints",
             "marks": [_checkpoint(row, now=now) for row in checkpoints_of(run_id=run.id, limit=200)],
         },
-        {"name": "findings", "marks": _findings(run)},
-        {"name": "node events", "marks": [_event(row, "event", tone="warn") for row in by_group.get("nodes", ())]},
+        {
+            "name": "findings",
+            "marks": [mark for row in findings_of(run_id=run.id, limit=100) for mark in _finding(row)],
+        },
+        {
+            "name": "node events",
+            "marks": [_event(row, "event", tone=_tone(row)) for row in by_group.get("node events", ())],
+        },
         {
             "name": "actions",
             "marks": [_event(row, "action", open=row.kind.endswith("proposed")) for row in by_group.get("actions", ())],
         },
-        {"name": "notes", "marks": [_note(row) for row in by_group.get("people", ())]},
+        {
+            "name": "notes",
+            "marks": [_event(row, "note", open=abs(row.recorded_at - row.happened_at) > LATE) for row in notes],
+        },
     ]
+
+
+def _lane(kind: str) -> str:
+    noun = kind.partition(".")[0]
+    if noun == "note":
+        return "notes"
+    return "node events" if noun in {"node", "rank", "gpu", "telemetry"} else "actions"
+
+
+def _tone(row: EventRow) -> str:
+    return "crit" if row.kind in {"rank.exit", "rank.xid"} else "none" if row.kind == "node.readmitted" else "warn"
 
 
 def _at(moment: datetime | None, step: int | None = None) -> dict[str, Any] | None:
@@ -79,17 +111,27 @@ def _checkpoint(row: CheckpointRow, *, now: datetime) -> Mark:
     }
 
 
-def _findings(run: RunRow) -> list[Mark]:  # noqa: ARG001
-    return []
+def _finding(row: FindingRow) -> list[Mark]:
+    """Return a finding's bars: dashed while it was suspected, solid from its confirmation on."""
+    began = {"at": rfc3339(row.began_at or row.found_at), "step": row.since_step}
+    where = row.subject.get("node") or (f"rank {row.subject['rank']}" if row.subject.get("rank") is not None else "")
+    said = " · ".join(part for part in (row.cause, str(where), row.certainty.lower()) if part)
+    common = {
+        "tone": {"CRITICAL": "crit", "INFO": "none"}.get(row.level, "warn"),
+        "title": row.verdict,
+        "href": "#suspects",
+    }
+    end, grows = _at(row.closed_at), row.closed_at is None
+    if row.confirmed_at is None:
+        return [{**common, "shape": "suspected", "from": began, "to": end, "grows": grows, "label": said}]
+    return [
+        {**common, "shape": "suspected", "from": began, "to": _at(row.confirmed_at), "label": ""},
+        {**common, "shape": "confirmed", "from": _at(row.confirmed_at), "to": end, "grows": grows, "label": said},
+    ]
 
 
 def _event(row: EventRow, shape: str, **more: Any) -> Mark:
     return {"shape": shape, "from": _at(row.happened_at), "label": row.text, "href": f"#e{row.seq}", **more}
-
-
-def _note(row: EventRow) -> Mark:
-    late = abs((row.recorded_at - row.happened_at).total_seconds()) > 120
-    return _event(row, "note", open=late)
 
 
 def placement_json(attempt_id: int) -> dict[str, dict[str, Any]]:

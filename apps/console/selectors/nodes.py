@@ -1,8 +1,14 @@
 """Nodes by place, the ledger of exclusions, and one node's record."""
 
+import os
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from apps.common.access import OPERATE, Principal
+from apps.common.errors import PacelineError
+from apps.console import words
+from apps.console.selectors.gauges import gauges_now, overlay_values
+from apps.console.selectors.suspects import ActButton, confirm_href
 from apps.fleet.choices import NodeState
 from apps.fleet.selectors import (
     ClusterRow,
@@ -14,7 +20,10 @@ from apps.fleet.selectors import (
     exclusions_of,
     nodes_of,
 )
-from apps.runs.selectors import RunRow, runs_by_id
+from apps.incidents.choices import UNRESOLVED
+from apps.incidents.selectors import IncidentRow, incidents_of
+from apps.remediation.selectors import restart_preview
+from apps.runs.selectors import RunRow, placement_of, runs_by_id
 
 LEDGER_DAYS = 90
 UNPLACED = "no place given"
@@ -29,6 +38,19 @@ class Tile:
     token: str
     runs: tuple[RunRow, ...]
     exclusions: int
+    short: str
+    values: dict[str, list[float | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerLine:
+    """A line of the ledger with its incident and what we want against what the scheduler says."""
+
+    row: ExclusionRow
+    incident_number: int | None
+    wanted: str
+    scheduler: str
+    differs: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +61,26 @@ class NodesPage:
     cluster: ClusterRow | None
     racks: tuple[tuple[str, tuple[Tile, ...]], ...]
     counts: tuple[tuple[str, str, int], ...]
-    ledger: tuple[ExclusionRow, ...]
+    ledger: tuple[LedgerLine, ...]
     ledger_open: int
     gpus: int
     gpu_models: str
+    overlays: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCard:
+    """One node beside the map, and at the head of its record."""
+
+    node: NodeRow
+    word: str
+    token: str
+    doing: tuple[tuple[RunRow, str], ...]
+    gauges: str
+    incident: IncidentRow | None
+    exclusions: int
+    since: str
+    buttons: tuple[ActButton, ...]
 
 
 def nodes_page(*, cluster_name: str, now: datetime) -> NodesPage:
@@ -60,22 +98,133 @@ def nodes_page(*, cluster_name: str, now: datetime) -> NodesPage:
         cluster=cluster,
         racks=_racks(tiles),
         counts=_counts(tiles),
-        ledger=tuple(ledger),
+        ledger=tuple(ledger_lines(ledger, nodes, now=now)),
         ledger_open=sum(row.ended_at is None for row in ledger),
         gpus=sum(len(node.gpus) for node in nodes),
         gpu_models=", ".join(models[:3]),
+        overlays=tuple(name for name in ("temperature", "straggle") if any(tile.values.get(name) for tile in tiles))
+        + ("exclusions",),
     )
+
+
+def ledger_lines(rows: list[ExclusionRow], nodes: list[NodeRow], *, now: datetime) -> list[LedgerLine]:
+    """Return lines of the ledger, in the order given, with their incidents and the scheduler's word."""
+    known = {node.id: node for node in nodes}
+    numbers = (
+        {row.id: row.number for row in incidents_of(now=now, limit=1000)}
+        if any(row.incident_id for row in rows)
+        else {}
+    )
+    lines = []
+    for row in rows:
+        node = known.get(row.node_id)
+        said = node.scheduler_state if node and row.ended_at is None else ""
+        lines.append(
+            LedgerLine(
+                row=row,
+                incident_number=numbers.get(row.incident_id or 0),
+                wanted="out of service" if row.ended_at is None else "in service",
+                scheduler=said,
+                differs=bool(said) and not any(word in said.lower() for word in ("drain", "drng", "down", "maint")),
+            )
+        )
+    return lines
+
+
+def node_card(node: NodeRow, *, who: Principal, now: datetime) -> NodeCard:
+    """Return what stands beside the map for one node, with what can be done and its price."""
+    word, token = node_words(node)
+    since = now - timedelta(days=LEDGER_DAYS)
+    runs = list(runs_by_id(node.open_runs).values())
+    found = incidents_of(now=now, node_id=node.id, states=UNRESOLVED, limit=1)
+    return NodeCard(
+        node=node,
+        word=word,
+        token=token,
+        doing=tuple((run, _ranks_here(run, node)) for run in runs),
+        gauges=gauges_now(node, now=now),
+        incident=found[0] if found else None,
+        exclusions=exclusions_by_node(node_ids=[node.id], since=since).get(node.id, 0),
+        since=f"{LEDGER_DAYS} days",
+        buttons=tuple(_buttons(node, runs, who=who, now=now)),
+    )
+
+
+def _ranks_here(run: RunRow, node: NodeRow) -> str:
+    placement = placement_of(run.attempt_id) if run.attempt_id else None
+    if placement is None:
+        return ""
+    return words.ranks([rank for rank, at in enumerate(placement.nodes.tolist()) if at == node.id])
+
+
+def _buttons(node: NodeRow, runs: list[RunRow], *, who: Principal, now: datetime) -> list[ActButton]:
+    off = "" if who.may(OPERATE) else f"You may look at {node.cluster}, not act on it."
+    here = f"/nodes/{node.cluster}/{node.name}/actions/new"
+    if node.exclusion_id is not None:
+        line = exclusions_of(node_id=node.id, open_only=True)[:1]
+        if line and line[0].origin != "OURS":
+            off = off or f"off: put out by {line[0].by_name or 'the site'}; Paceline lifts only its own"
+        return [
+            ActButton(
+                "Take back into service…",
+                "it can be used from the next start on",
+                f"{here}?kind=READMIT_NODE",
+                False,
+                off,
+            )
+        ]
+    made = [button for run in runs for button in _of_run(node, run, off=off, now=now)]
+    if not runs:
+        made.append(ActButton("Exclude…", "costs nothing: nothing runs here", f"{here}?kind=EXCLUDE_NODE", False, off))
+    return made
+
+
+def _of_run(node: NodeRow, run: RunRow, *, off: str, now: datetime) -> list[ActButton]:
+    try:
+        preview = restart_preview(run.id, exclude_nodes=[node.name], now=now)
+    except PacelineError as error:
+        return [ActButton(f"Exclude and restart {run.slug}…", str(error), "", False, str(error))]
+    known = [price.gpu_hours for price in preview.prices if price.gpu_hours is not None]
+    guard = next((guard for guard in preview.guards if not guard.holds), None)
+    shut = off or (f"off: {guard.text}" if guard else "")
+    price = f"from {words.gpu_hours(min(known))}" if known else "price not measured yet"
+    end = f"/nodes/{node.cluster}/{node.name}/actions/new?kind=EXCLUDE_NODE&run={run.slug}&when=RUN_END"
+    return [
+        ActButton(
+            f"Exclude and restart {run.slug}…",
+            price,
+            confirm_href(run, kind="RESTART_RUN", node=node.name),
+            False,
+            shut,
+        ),
+        ActButton(
+            "Exclude when the run ends…", "costs nothing now; what it slows stays slow until then", end, False, shut
+        ),
+    ]
 
 
 def _tiles(nodes: list[NodeRow], *, now: datetime) -> list[Tile]:
     runs = runs_by_id({run_id for node in nodes for run_id in node.open_runs})
     excluded = exclusions_by_node(node_ids=[node.id for node in nodes], since=now - timedelta(days=LEDGER_DAYS))
-    return [_tile(node, runs, excluded.get(node.id, 0)) for node in nodes]
+    values = overlay_values(nodes, list(runs.values()), now=now)
+    prefix = _prefix([node.name for node in nodes])
+    return [
+        Tile(
+            node,
+            *node_words(node),
+            tuple(runs[run_id] for run_id in node.open_runs if run_id in runs),
+            excluded.get(node.id, 0),
+            node.name[prefix:],
+            values.get(node.id, {}),
+        )
+        for node in nodes
+    ]
 
 
-def _tile(node: NodeRow, runs: dict[int, RunRow], exclusions: int) -> Tile:
-    word, token = node_words(node)
-    return Tile(node, word, token, tuple(runs[run_id] for run_id in node.open_runs if run_id in runs), exclusions)
+def _prefix(names: list[str]) -> int:
+    """Return how many letters all names share before their digits, so that a tile shows what tells them apart."""
+    shared = os.path.commonprefix(names) if len(names) > 1 else ""
+    return len(shared.rstrip("0123456789")) if len(set(map(len, names))) == 1 else 0
 
 
 def node_words(node: NodeRow) -> tuple[str, str]:

@@ -6,10 +6,14 @@ from typing import Any
 
 from apps.common.ids import id_write
 from apps.console.selectors.fleet_of_runs import RunLine, run_line
+from apps.console.selectors.plotly import plotly_tag
 from apps.engine.tiles.metrics import metric_of
+from apps.incidents.choices import UNRESOLVED
+from apps.incidents.selectors import incidents_of
 from apps.journal.choices import StreamKey
 from apps.journal.selectors import stream_seq
 from apps.runs.selectors import AttemptRow, CheckpointRow, RunRow, attempt_by_id, attempts_of, checkpoint_newest_trusted
+from apps.telemetry.selectors import metrics_of
 
 FOLLOWED = 240
 """Columns of the first picture, as the mock has them."""
@@ -50,7 +54,7 @@ class RunHead:
 def run_head(run: RunRow, *, now: datetime) -> RunHead:
     """Return the figures at the top of a run's page."""
     attempts = attempts_of(run.id)
-    line = run_line(run)
+    line = run_line(run, now=now)
     eta_at = _eta(run, pace_s=run.step_s, now=now)
     best_at = _eta(run, pace_s=run.own_best_step_s, now=now)
     next_step = _next_checkpoint_step(run)
@@ -85,24 +89,37 @@ def _next_checkpoint_step(run: RunRow) -> int | None:
     return (run.step // int(every) + 1) * int(every)
 
 
-def heat_config(run: RunRow, *, attempt: AttemptRow | None, metrics: list[str], suspects: list[str]) -> dict[str, Any]:
+def heat_config(run: RunRow, *, attempt: AttemptRow | None, suspects: list[str], now: datetime) -> dict[str, Any]:
     """Return what the heatmap reads from the page: names, sizes and addresses, never cells."""
+    asked = f"?attempt={id_write('att', attempt.id)}" if attempt else ""
+    incidents = incidents_of(now=now, run_id=run.id, states=UNRESOLVED, limit=1)
     return {
         "run": run.slug,
+        "cluster": run.cluster,
         "api": "/api/v1/",
         "attempt": None
         if attempt is None
         else {"id": id_write("att", attempt.id), "number": attempt.number, "state": attempt.state},
         "world_size": (attempt.world_size if attempt else None) or 1,
         "gpus_per_node": run.gpus_per_node or 8,
-        "metrics": [_metric(name) for name in metrics],
+        "metrics": [_metric(name) for name in _metrics_of(attempt)],
         "suspects": suspects,
         "first_step": run.first_step or 0,
         "last_step": run.step,
         "columns": FOLLOWED,
-        "lanes_url": f"/runs/{run.slug}/lanes" + (f"?attempt={id_write('att', attempt.id)}" if attempt else ""),
-        "placement_url": f"/runs/{run.slug}/placement" + (f"?attempt={id_write('att', attempt.id)}" if attempt else ""),
+        "lanes_url": f"/runs/{run.slug}/lanes",
+        "placement_url": f"/runs/{run.slug}/placement{asked}",
+        "charts": {"steptime": f"/runs/{run.slug}/charts/steptime{asked}"},
+        "plotly": f"/assets/plotly-{plotly_tag()}.js",
+        "incident": incidents[0].number if incidents else None,
     }
+
+
+def _metrics_of(attempt: AttemptRow | None) -> list[str]:
+    """Return the metrics that an attempt's ranks sent, the mock's default first; before the first report the usual ones."""
+    sent = metrics_of(attempt.id) if attempt else []
+    known = [name for name in SHORT if name in sent]
+    return [*known, *(name for name in sent if name not in SHORT)] or ["compute_s", "communication_s", "step_s"]
 
 
 def _metric(name: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from apps.common.clock import rfc3339
+from apps.common.ids import id_write
 from apps.console import words
 
 register = template.Library()
@@ -97,3 +98,34 @@ def plural(n: int, noun: str) -> str:
     """Return a count with its noun: `{{ n|plural:"node" }}`, `{{ n|plural:"class,classes" }}`."""
     one, _, many = noun.partition(",")
     return words.count(int(n), one, many)
+
+
+@register.filter
+def evidence(value: Any, unit: str = "") -> str:
+    """Return a number of evidence with its unit, or a word as it is."""
+    if value is None:
+        return words.UNKNOWN
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if unit == "share":
+        return words.percent(value)
+    digits = 0 if isinstance(value, int) else words.digits_for(value)
+    return f"{value:,.{digits}f}" + (f"{words.NBSP}{unit}" if unit else "")
+
+
+@register.filter
+def code(number: int, prefix: str) -> str:
+    """Return the public id of a row: `{{ action.id|code:"act" }}`."""
+    return id_write(prefix, number)
+
+
+@register.filter
+def add7(x: float) -> str:
+    """Return where the words of a bar's piece begin: seven units in."""
+    return f"{x + 7:.1f}"
+
+
+@register.filter
+def hundred(share: float) -> str:
+    """Return a share as a bare percentage for a form's field."""
+    return f"{share * 100:g}"

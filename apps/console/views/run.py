@@ -1,37 +1,55 @@
 """One run's page and its parts."""
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.urls import reverse
 
-from apps.common.access import Principal
+from apps.common.access import OPERATE, Principal
 from apps.common.clock import now
 from apps.common.errors import NotFound
 from apps.common.ids import id_read
+from apps.console.selectors.allowed import allowed_of
+from apps.console.selectors.charts import CHARTS, chart_of, charts_listed
 from apps.console.selectors.lanes import lanes_of, placement_json
+from apps.console.selectors.phases import phases_of
+from apps.console.selectors.ranks import ranks_now_page, worst_ranks
 from apps.console.selectors.run import attempt_shown, feed_path, heat_config, run_head
+from apps.console.selectors.suspects import suspect_nodes, suspects_of
 from apps.console.selectors.timeline import run_timeline
-from apps.console.views.kit import page, render_page, render_part
+from apps.console.views.kit import back_to, page, render_page, render_part
+from apps.diagnosis.services import finding_mute
+from apps.journal.choices import Source
 from apps.runs.selectors import RunRow, run_by_code
 
 Context = dict[str, Any]
-METRICS = [
-    "compute_s",
-    "communication_s",
-    "step_s",
-    "data_s",
-    "optimizer_s",
-    "checkpoint_s",
-    "gc_s",
-    "loss",
-    "grad_norm",
-]
 
 
-def _head(run: RunRow, *, moment: datetime, who: Principal) -> Context:  # noqa: ARG001
+def _head(run: RunRow, *, moment: datetime, who: Principal) -> Context:  # noqa: ARG001 - the one signature of PARTS
     return {"head": run_head(run, now=moment)}
+
+
+def _suspects(run: RunRow, *, moment: datetime, who: Principal) -> Context:
+    return {"suspects": suspects_of(run, who=who, now=moment), "may": who.may(OPERATE), "silent": run.silent}
+
+
+def _ranks(run: RunRow, *, moment: datetime, who: Principal) -> Context:  # noqa: ARG001
+    return {"ranks": worst_ranks(run)}
+
+
+def _now(run: RunRow, *, moment: datetime, who: Principal) -> Context:  # noqa: ARG001
+    return {"ranks_now": ranks_now_page(run, now=moment)}
+
+
+def _may(run: RunRow, *, moment: datetime, who: Principal) -> Context:
+    return {"allowed": allowed_of(run, who=who, now=moment)}
+
+
+def _phases(run: RunRow, *, moment: datetime, who: Principal) -> Context:  # noqa: ARG001
+    return {"phases": phases_of(run, suspects=suspect_nodes(run.id), now=moment)}
 
 
 def _timeline(run: RunRow, *, moment: datetime, who: Principal) -> Context:  # noqa: ARG001
@@ -40,14 +58,21 @@ def _timeline(run: RunRow, *, moment: datetime, who: Principal) -> Context:  # n
 
 PARTS: dict[str, Callable[..., Context]] = {
     "head": _head,
+    "suspects": _suspects,
+    "seen": _suspects,
+    "worst": _ranks,
+    "ranks": _ranks,
+    "now": _now,
+    "phases": _phases,
+    "may": _may,
     "timeline": _timeline,
 }
 
 
 def _parts(run: RunRow, names: list[str], *, moment: datetime, who: Principal) -> Context:
     context: Context = {}
-    for name in names:
-        context |= PARTS[name](run, moment=moment, who=who)
+    for build in dict.fromkeys(PARTS[name] for name in names):
+        context |= build(run, moment=moment, who=who)
     return context
 
 
@@ -61,6 +86,7 @@ def run(request: HttpRequest, slug: str, *, who: Principal) -> HttpResponse:
     """Show a run."""
     row, moment = run_by_code(slug), now()
     shown = attempt_shown(row, _asked_attempt(request))
+    feed = feed_path(row)  # before anything is read: what is written meanwhile comes by the feed
     return render_page(
         request,
         "console/run/page.html",
@@ -68,8 +94,9 @@ def run(request: HttpRequest, slug: str, *, who: Principal) -> HttpResponse:
         active="runs",
         run=row,
         shown=shown,
-        feed=feed_path(row),
-        config=heat_config(row, attempt=shown, metrics=METRICS, suspects=[]),
+        feed=feed,
+        charts=charts_listed(row),
+        config=heat_config(row, attempt=shown, suspects=suspect_nodes(row.id), now=moment),
         **_parts(row, list(PARTS), moment=moment, who=who),
     )
 
@@ -80,16 +107,14 @@ def part(request: HttpRequest, slug: str, name: str, *, who: Principal) -> HttpR
     if name not in PARTS:
         raise NotFound(f"A run's page has no part “{name}”.")
     row = run_by_code(slug)
-    return render_part(
-        request, f"console/run/{name}.html", who=who, run=row, **_parts(row, [name], moment=now(), who=who)
-    )
+    context = _parts(row, [name], moment=now(), who=who)
+    return render_part(request, f"console/run/{name}.html", who=who, run=row, **context)
 
 
 @page()
-def lanes(request: HttpRequest, slug: str, *, who: Principal) -> HttpResponse:  # noqa: ARG001
+def lanes(request: HttpRequest, slug: str, *, who: Principal) -> HttpResponse:  # noqa: ARG001 - whoever may read may see it
     """Answer the event lanes under the heatmap as JSON."""
-    row = run_by_code(slug)
-    return JsonResponse({"lanes": lanes_of(row, attempt=attempt_shown(row, _asked_attempt(request)), now=now())})
+    return JsonResponse({"lanes": lanes_of(run_by_code(slug), now=now())})
 
 
 @page()
@@ -97,3 +122,28 @@ def placement(request: HttpRequest, slug: str, *, who: Principal) -> HttpRespons
     """Answer which rank sits where, for the card beside a cell."""
     shown = attempt_shown(run_by_code(slug), _asked_attempt(request))
     return JsonResponse({"ranks": placement_json(shown.id) if shown else {}})
+
+
+@page()
+def chart(request: HttpRequest, slug: str, name: str, *, who: Principal) -> HttpResponse:  # noqa: ARG001
+    """Answer one chart as a Plotly figure in JSON."""
+    if name not in CHARTS:
+        raise NotFound(f"A run's page has no chart “{name}”.")
+    figure = chart_of(run_by_code(slug), name, query=request.GET, attempt_id=_asked_attempt(request))
+    return HttpResponse(figure.to_json(), content_type="application/json")
+
+
+@page(scope=OPERATE, methods=("POST",))
+def mute(request: HttpRequest, slug: str, number: int, *, who: Principal) -> HttpResponse:
+    """Keep quiet about a finding, for a time or for good."""
+    moment, minutes = now(), request.POST.get("for", "")
+    finding_mute(
+        finding_id=number,
+        reason=request.POST.get("reason", ""),
+        until_at=moment + timedelta(minutes=int(minutes)) if minutes.isdigit() else None,
+        by=who.name,
+        source=Source.WEB,
+        now=moment,
+    )
+    messages.success(request, "It stays open and in the log, quietly.")
+    return back_to(request, reverse("run", args=[slug]))

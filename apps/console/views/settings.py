@@ -1,112 +1,73 @@
-"""Tokens, people and their roles, the launcher of a run."""
+"""Tokens, people, launchers, modes, guards, notices, and what was changed."""
 
-from django.contrib import messages
+import json
+from typing import Any
+
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
 from apps.accounts.choices import Role
 from apps.accounts.selectors import people_all, tokens_all
-from apps.accounts.services import role_set, sign_in_link_create, token_create, token_revoke, user_create
-from apps.common.access import ADMIN, SCOPES, Principal
-from apps.common.clock import now
+from apps.common.access import ADMIN, OPERATE, SCOPES, Principal
 from apps.common.errors import BadRequest, Forbidden
+from apps.console.selectors.timeline import timeline_row
+from apps.console.views.changes import FORMS, KEPT, OPERATORS
 from apps.console.views.kit import back_to, page, render_page
-from apps.fleet.selectors import cluster_by_name, clusters_all
-from apps.journal.choices import Source
+from apps.fleet.selectors import clusters_all
+from apps.incidents.selectors import notice_targets, notices_latest
+from apps.incidents.services import mail_recipients
+from apps.journal.choices import StreamKey
+from apps.journal.selectors import events_latest
+from apps.remediation.selectors import guard_settings
+from apps.runs.choices import Mode
+from apps.runs.selectors import runs_all
 
 
 @page(methods=("GET", "HEAD", "POST"))
 def settings(request: HttpRequest, *, who: Principal) -> HttpResponse:
     """Show the settings, or take one change."""
-    if request.method == "POST":
-        return _change(request, who)
-    return _show(request, who)
-
-
-def _show(request: HttpRequest, who: Principal, **more: object) -> HttpResponse:
-    admin = who.may(ADMIN)
-    return render_page(
-        request,
-        "console/settings/page.html",
-        who=who,
-        active="settings",
-        admin=admin,
-        tokens=tokens_all() if admin else [],
-        people=people_all() if admin else [],
-        clusters={cluster.id: cluster.name for cluster in clusters_all()},
-        scopes=SCOPES,
-        roles=Role.choices,
-        **more,
-    )
-
-
-def _change(request: HttpRequest, who: Principal) -> HttpResponse:
-    if not who.may(ADMIN):
-        raise Forbidden("Settings are an admin's; you may look.")
-    act = {
-        "token": _token_make,
-        "revoke": _token_revoke,
-        "person": _person_make,
-        "role": _role_set,
-        "link": _link_make,
-    }.get(request.POST.get("act", ""))
-    if act is None:
+    if request.method != "POST":
+        return _show(request, who)
+    wanted = request.POST.get("act", "")
+    if wanted not in FORMS:
         raise BadRequest("act: none of the forms of this page.")
-    return act(request, who)
+    if not who.may(OPERATE if wanted in OPERATORS else ADMIN):
+        raise Forbidden("Settings are an admin's; you may look.")
+    then = FORMS[wanted](request, who)
+    if isinstance(then, str):
+        return back_to(request, reverse("settings") + f"#{then}")
+    return _show(request, who, **then)
 
 
-def _token_make(request: HttpRequest, who: Principal) -> HttpResponse:
-    name = request.POST.get("cluster", "")
-    _, secret = token_create(
-        name=request.POST.get("name", ""),
-        scopes=request.POST.getlist("scopes"),
-        cluster_id=cluster_by_name(name).id if name else None,
-        by=who.name,
-        source=Source.WEB,
-        now=now(),
-    )
-    return _show(request, who, secret=secret, secret_name=request.POST.get("name", ""))
+def _show(request: HttpRequest, who: Principal, **more: Any) -> HttpResponse:
+    admin, clusters = who.may(ADMIN), clusters_all()
+    context: dict[str, Any] = {
+        "admin": admin,
+        "may": who.may(OPERATE),
+        "clusters": {cluster.id: cluster.name for cluster in clusters},
+        "scopes": SCOPES,
+        "roles": Role.choices,
+        "runs": runs_all(),
+        "modes": Mode.choices,
+        "guards": [(cluster, guard_settings(cluster.id)) for cluster in clusters],
+        "notices": notices_latest(limit=20),
+    }
+    if admin:
+        context |= {
+            "tokens": tokens_all(),
+            "people": people_all(),
+            "launchers": _launchers(),
+            "targets": notice_targets(),
+            "recipients": mail_recipients(),
+            "events": [timeline_row(event) for event in events_latest(StreamKey.system(), limit=30)],
+        }
+    return render_page(request, "console/settings/page.html", who=who, active="settings", **context, **more)
 
 
-def _token_revoke(request: HttpRequest, who: Principal) -> HttpResponse:
-    token_revoke(token_id=_number(request, "token"), by=who.name, source=Source.WEB, now=now())
-    messages.success(request, "The token is revoked. Senders that use it are refused within five seconds.")
-    return back_to(request, reverse("settings") + "#tokens")
-
-
-def _person_make(request: HttpRequest, who: Principal) -> HttpResponse:
-    moment = now()
-    user_id = user_create(
-        name=request.POST.get("name", ""),
-        role=request.POST.get("role", ""),
-        email=request.POST.get("email", ""),
-        by=who.name,
-        source=Source.WEB,
-        now=moment,
-    )
-    return _link_shown(request, who, user_id)
-
-
-def _role_set(request: HttpRequest, who: Principal) -> HttpResponse:
-    role = request.POST.get("role", "")
-    role_set(user_id=_number(request, "person"), role=role, by=who.name, source=Source.WEB, now=now())
-    messages.success(request, "The role is changed; it counts from their next click.")
-    return back_to(request, reverse("settings") + "#people")
-
-
-def _link_make(request: HttpRequest, who: Principal) -> HttpResponse:
-    return _link_shown(request, who, _number(request, "person"))
-
-
-def _link_shown(request: HttpRequest, who: Principal, user_id: int) -> HttpResponse:
-    secret = sign_in_link_create(user_id=user_id, now=now())
-    link = request.build_absolute_uri(reverse("first-sign-in", args=[secret]))
-    name = next((person.name for person in people_all() if person.id == user_id), "")
-    return _show(request, who, link=link, link_name=name)
-
-
-def _number(request: HttpRequest, name: str) -> int:
-    text = request.POST.get(name, "")
-    if not text.isdigit():
-        raise BadRequest(f"{name}: not a number.")
-    return int(text)
+def _launchers() -> list[tuple[str, str]]:
+    """Return each run with its launcher as JSON to edit; the signing secret stays out of the page."""
+    shown = []
+    for run in runs_all():
+        stored = {name: KEPT if name == "secret" and value else value for name, value in run.launcher.items()}
+        shown.append((run.slug, json.dumps(stored, indent=1) if stored else ""))
+    return shown

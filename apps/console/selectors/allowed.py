@@ -1,0 +1,95 @@
+"""What Paceline may do with a run, and the buttons for it with their prices."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from apps.common.access import OPERATE, Principal
+from apps.common.errors import PacelineError
+from apps.console import words
+from apps.console.selectors.actions import actions_listed
+from apps.console.selectors.suspects import ActButton, act_label, confirm_href, price_words
+from apps.remediation.choices import LauncherKind
+from apps.remediation.selectors import ActionRow, Preview, action_preview, actions_of
+from apps.runs.selectors import RunRow
+
+MODES = {"OBSERVE": "Observe; nothing is proposed", "PROPOSE": "Propose; you press", "ACT": "Act within its guards"}
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """The rail's lower half."""
+
+    mode: str
+    modes: tuple[tuple[str, str], ...]
+    launcher: str
+    exclusions: str
+    spares: tuple[str, ...]
+    layout: str
+    buttons: tuple[ActButton, ...]
+    actions: tuple[tuple[ActionRow, str, str], ...]
+
+
+def allowed_of(run: RunRow, *, who: Principal, now: datetime) -> Allowed:
+    """Return what this run allows, with its newest actions."""
+    restart = _preview(run, "RESTART_RUN", now=now)
+    layout = [f"{name.upper()} {run.layout[name]}" for name in ("tp", "pp", "dp", "cp", "ep") if run.layout.get(name)]
+    blast = restart.blast if restart else None
+    return Allowed(
+        mode=MODES.get(run.mode, run.mode.lower()),
+        modes=tuple((cause, MODES.get(mode, mode.lower()).split(";")[0]) for cause, mode in sorted(run.modes.items())),
+        launcher=LauncherKind(run.launcher["kind"]).label
+        if run.launcher.get("kind")
+        else "none; commands to copy instead",
+        exclusions=f"{blast.out_now} of {blast.nodes} out, limit {blast.most}" if blast else "not known",
+        spares=restart.spares[:6] if restart else (),
+        layout=" · ".join(layout),
+        buttons=tuple(_buttons(run, restart, who=who, now=now)),
+        actions=tuple(actions_listed(actions_of(run_id=run.id, limit=5))),
+    )
+
+
+def _preview(run: RunRow, kind: str, *, now: datetime) -> Preview | None:
+    try:
+        return action_preview(kind=kind, run=run, node=None, now=now)
+    except PacelineError:
+        return None
+
+
+def _buttons(run: RunRow, restart: Preview | None, *, who: Principal, now: datetime) -> list[ActButton]:
+    off = "" if who.may(OPERATE) else f"You may look at {run.cluster}, not act on it."
+    is_open = run.attempt_state == "OPEN"
+    made = []
+    if restart is not None and run.state != "FINISHED":
+        price = (
+            price_words(restart.price) if restart.price and is_open else "starts where the newest trusted checkpoint is"
+        )
+        made.append(
+            ActButton(
+                label=act_label("NOW", excludes=False) if is_open else "Start again…",
+                price=price if restart.can else f"{price}; {_short(restart.why_not)}",
+                href=confirm_href(run, kind="RESTART_RUN"),
+                primary=False,
+                off=off,
+            )
+        )
+    stop = _preview(run, "STOP_RUN", now=now) if is_open else None
+    if stop is not None:
+        made.append(
+            ActButton(
+                label="Stop run…", price=_gives_up(run), href=confirm_href(run, kind="STOP_RUN"), primary=False, off=off
+            )
+        )
+    return made
+
+
+def _short(text: str) -> str:
+    return text.partition(".")[0].lower()
+
+
+def _gives_up(run: RunRow) -> str:
+    if run.at_risk_steps is None:
+        return "what it gives up is not known"
+    cost = run.at_risk_gpu_hours
+    return f"gives up {words.count(run.at_risk_steps, 'step')}" + (
+        f", {words.gpu_hours(cost)}" if cost is not None else ""
+    )

@@ -1,0 +1,144 @@
+"""Incidents as pages show them: the list, one incident's figures, its timeline with equal rows folded, its evidence."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from apps.diagnosis.choices import LEVEL_TOKENS
+from apps.diagnosis.selectors import FindingRow, findings_of
+from apps.incidents.choices import STATE_TOKENS, UNRESOLVED, IncidentState
+from apps.incidents.selectors import (
+    IncidentRow,
+    TimelineRow,
+    incident_findings,
+    incidents_of,
+    note_versions,
+    timeline_of,
+)
+from apps.journal.choices import Source
+
+CHIPS = ("people", "findings", "nodes", "actions", "checkpoints", "system")
+DOTS = {"people": "person", "findings": "warn", "actions": "do", "checkpoints": "ckpt"}
+LATE = timedelta(minutes=2)
+"""A note whose time differs from its writing by more than this says so for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineLine:
+    """One drawn row: an event, a person's note, or several equal machine rows folded into their newest."""
+
+    row: TimelineRow
+    dot: str
+    is_note: bool
+    late: bool
+    own: bool
+    source: str
+    folded: int
+    versions: tuple[tuple[int, str, datetime], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentPage:
+    """One incident's page."""
+
+    incident: IncidentRow
+    token: str
+    level_token: str
+    lead: FindingRow | None
+    findings: tuple[FindingRow, ...]
+    found_after_s: float
+    lines: tuple[TimelineLine, ...]
+    counts: tuple[tuple[str, int], ...]
+    open: bool
+
+
+def incidents_page(
+    *, state: str, class_name: str, run_id: int | None, now: datetime, limit: int = 200
+) -> list[tuple[IncidentRow, str]]:
+    """Return incidents with their state's token: unresolved ones by default, newest first."""
+    states = {"": UNRESOLVED, "all": ()}.get(state, (state,) if state in IncidentState.values else UNRESOLVED)
+    rows = incidents_of(now=now, run_id=run_id, states=states, class_name=class_name or None, limit=limit)
+    return [(row, state_token(row)) for row in rows]
+
+
+def state_token(row: IncidentRow) -> str:
+    """Return the colour token of an incident's state: an open one takes its level's."""
+    if row.state == IncidentState.OPEN:
+        return LEVEL_TOKENS.get(row.level, "warn")
+    return STATE_TOKENS[row.state]
+
+
+def incident_page(incident: IncidentRow, *, reader_key: str, now: datetime) -> IncidentPage:
+    """Return everything on an incident's page."""
+    findings = incident_findings(incident.id)
+    lead = next((row for row in findings if row.id == incident.lead_finding_id), None)
+    rows = timeline_of(incident, now=now)
+    return IncidentPage(
+        incident=incident,
+        token=state_token(incident),
+        level_token=LEVEL_TOKENS.get(incident.level, "warn"),
+        lead=lead,
+        findings=tuple(findings),
+        found_after_s=max(0.0, (incident.found_at - incident.began_at).total_seconds()),
+        lines=tuple(timeline_lines(rows, reader_key=reader_key)),
+        counts=tuple((name, sum(row.group == name for row in rows)) for name in CHIPS),
+        open=incident.unresolved,
+    )
+
+
+def timeline_lines(rows: list[TimelineRow], *, reader_key: str) -> list[TimelineLine]:
+    """Return rows as drawn, in their order; equal machine rows that follow each other are one line with a count."""
+    lines: list[TimelineLine] = []
+    for row in rows:
+        folded = 1
+        if lines and row.note_id is None and _same(lines[-1].row, row):
+            folded += lines.pop().folded
+        lines.append(_line(row, folded=folded, reader_key=reader_key))
+    return lines
+
+
+def _same(one: TimelineRow, other: TimelineRow) -> bool:
+    same_kind = one.note_id is None and one.kind == other.kind and one.subject == other.subject
+    return (
+        same_kind
+        and one.kind in {"finding.changed", "rank.log", "node.telemetry", "checkpoint.saved"}
+        and one.text == other.text
+    )
+
+
+def _line(row: TimelineRow, *, folded: int, reader_key: str) -> TimelineLine:
+    is_note = row.note_id is not None
+    late = is_note and abs(row.recorded_at - row.happened_at) > LATE
+    dot = "person" + (" late" if late else "") if is_note else _dot(row)
+    return TimelineLine(
+        row=row,
+        dot=dot,
+        is_note=is_note,
+        late=late,
+        own=is_note and row.author_key == reader_key,
+        source=Source(row.source).label if row.source in Source.values else row.source,
+        folded=folded,
+        versions=tuple(note_versions(row.note_id)) if row.note_id is not None and row.edited_at else (),
+    )
+
+
+def _dot(row: TimelineRow) -> str:
+    if row.kind.startswith("incident."):
+        return "do full"
+    dot = DOTS.get(row.group, "")
+    return dot + " full" if dot == "do" and not row.kind.endswith("proposed") else dot
+
+
+def evidence_rows(finding: FindingRow | None) -> list[dict[str, Any]]:
+    """Return a finding's evidence as table rows: name, value, reference, ratio where both are numbers."""
+    rows = []
+    for item in finding.evidence if finding else []:
+        value, reference = item.get("value"), item.get("reference")
+        numbers = isinstance(value, int | float) and isinstance(reference, int | float) and reference
+        rows.append({**item, "ratio": value / reference if numbers and value is not None and reference else None})
+    return rows
+
+
+def open_findings(run_id: int) -> list[FindingRow]:
+    """Return a run's open findings, newest first."""
+    return findings_of(run_id=run_id, state="OPEN")

@@ -1,0 +1,238 @@
+"""Ranks in words: the worst of the last steps against their peers, and what each rank does now."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apps.console import words
+from apps.fleet.selectors import nodes_by_id
+from apps.runs.selectors import PlacementRow, RunRow, placement_of
+from apps.telemetry.selectors import columns_settled, ranks_now, settled_watermark
+
+LAST = 60
+SHOWN = 6
+ALIKE = 0.8
+"""A node stands as one row where its best rank has at least this share of its worst rank's slowness."""
+Cells = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class RankLine:
+    """A node, or one rank of it, of the worst."""
+
+    node: str
+    ranks: str
+    place: str
+    compute_s: float
+    ratio: float
+    share: float
+    waits_s: float | None
+    last_share: float | None
+    coverage: float
+    gpu: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """The worst ranks of the last steps; `lack` says why there are none."""
+
+    rows: tuple[RankLine, ...]
+    steps: int
+    within: int
+    word: str
+    lack: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NowLine:
+    """One rank, or ranks that do the same, now."""
+
+    ranks: str
+    node: str
+    step: int | None
+    phase: str
+    phase_age_s: float | None
+    heard_at: datetime | None
+    word: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class RanksNowPage:
+    """What ranks do now, those that stand out first."""
+
+    rows: tuple[NowLine, ...]
+    counts: tuple[tuple[str, str, int], ...]
+    more: int
+    lack: str = ""
+
+
+def node_names(placement: PlacementRow | None, world: int) -> list[str]:
+    """Return the node's name of each rank, empty where unknown."""
+    if placement is None:
+        return [""] * world
+    names = {row.id: row.name for row in nodes_by_id(placement.node_ids).values()}
+    found = [names.get(int(node), "") for node in placement.nodes]
+    return (found + [""] * world)[:world]
+
+
+def worst_ranks(run: RunRow) -> Ranks:
+    """Return the worst nodes and ranks of the newest attempt's last steps."""
+    if run.attempt_id is None:
+        return Ranks((), 0, 0, "", "No attempt has begun.")
+    mark = settled_watermark(run.attempt_id)
+    if mark is None:
+        return Ranks((), 0, 0, "", "No step is settled yet.")
+    found = columns_settled(attempt_id=run.attempt_id, after_step=max(-1, mark - LAST), limit=LAST, metrics=None)
+    name = next((one for one in ("compute_s", "step_s") if one in found.values), None)
+    if name is None or not len(found.steps):
+        return Ranks((), 0, 0, "", "No step times have been sent.")
+    values = found.values[name]
+    placement = placement_of(run.attempt_id)
+    stages = _stages(placement, len(values))
+    ratio = _against_peers(values, stages)
+    waits = found.values.get("communication_s")
+    lines = _lines(values, ratio, waits, placement)
+    return Ranks(
+        rows=tuple(lines[:SHOWN]),
+        steps=len(found.steps),
+        within=int(np.sum(ratio <= 1.01)),
+        word="compute" if name == "compute_s" else "step time",
+    )
+
+
+def _stages(placement: PlacementRow | None, world: int) -> NDArray[np.int32]:
+    if placement is None or len(placement.stages) < world:
+        return np.zeros(world, np.int32)
+    return placement.stages[:world]
+
+
+def _against_peers(values: Cells, stages: NDArray[np.int32]) -> NDArray[np.float64]:
+    """Return each rank's median over steps of its value against its stage's median of the same step; NaN without data."""
+    relative = np.full(values.shape, np.nan)
+    for stage in np.unique(stages):
+        mine = stages == stage
+        relative[mine] = values[mine] / _nanmedian(values[mine], axis=0)
+    return _nanmedian(relative, axis=1)
+
+
+def _nanmedian(values: NDArray[Any], axis: int) -> NDArray[np.float64]:
+    with np.errstate(all="ignore"):
+        empty = np.isnan(values).all(axis=axis)
+        filled = np.where(np.expand_dims(empty, axis), 0.0, values)
+        return np.where(empty, np.nan, np.nanmedian(filled, axis=axis))
+
+
+def _lines(
+    values: Cells, ratio: NDArray[np.float64], waits: Cells | None, placement: PlacementRow | None
+) -> list[RankLine]:
+    names = node_names(placement, len(values))
+    compute = _nanmedian(values, axis=1)
+    waited = _nanmedian(waits, axis=1) if waits is not None else None
+    last = _arrived_last(waits)
+    coverage = 1.0 - np.isnan(values).mean(axis=1)
+    order = [
+        int(rank) for rank in np.argsort(-np.nan_to_num(ratio, nan=-1.0), kind="stable") if np.isfinite(ratio[rank])
+    ]
+    top = max(float(ratio[order[0]]) - 1.0, 1e-6) if order else 1.0
+    lines, seen = [], set()
+    for rank in order:
+        if rank in seen or len(lines) == SHOWN:
+            continue
+        mates = [mate for mate, name in enumerate(names) if name and name == names[rank]] or [rank]
+        slow = float(ratio[rank]) - 1.0
+        alike = all(np.isfinite(ratio[mate]) and ratio[mate] - 1.0 >= ALIKE * slow for mate in mates) and slow > 0.01
+        mine = mates if alike else [rank]
+        seen.update(mates if alike else [rank])
+        lines.append(
+            RankLine(
+                node=names[rank],
+                ranks=words.ranks(mine),
+                place=_place(placement, mine),
+                compute_s=float(compute[rank]),
+                ratio=float(ratio[rank]),
+                share=max(0.0, slow) / max(top, 0.05),
+                waits_s=float(np.nanmin(waited[mine]))
+                if waited is not None and np.isfinite(waited[mine]).any()
+                else None,
+                last_share=float(last[mine].sum()) if last is not None else None,
+                coverage=float(coverage[mine].mean()),
+            )
+        )
+    return lines
+
+
+def _arrived_last(waits: Cells | None) -> NDArray[np.float64] | None:
+    """Return for each rank the share of steps in which it waited least: the others waited for it."""
+    if waits is None or np.isnan(waits).all():
+        return None
+    known = ~np.isnan(waits).all(axis=0)
+    least = np.nanargmin(waits[:, known], axis=0)
+    return np.bincount(least, minlength=len(waits)) / max(1, int(known.sum()))
+
+
+def _place(placement: PlacementRow | None, ranks: list[int]) -> str:
+    if placement is None:
+        return ""
+    coords = [placement.coords.get(str(rank)) or {} for rank in ranks]
+    shared = {name: n for name, n in coords[0].items() if all(one.get(name) == n for one in coords)}
+    return " · ".join(f"{name.upper()} {shared[name]}" for name in ("dp", "pp", "tp") if name in shared)
+
+
+def ranks_now_page(run: RunRow, *, now: datetime, most: int = 24) -> RanksNowPage:
+    """Return what the ranks of the open attempt do now; ranks that do the same on one node are one line."""
+    if run.attempt_id is None or run.attempt_state != "OPEN":
+        return RanksNowPage((), (), 0, "No attempt is open.")
+    found = ranks_now(run.attempt_id, now)
+    if not len(found.ranks):
+        return RanksNowPage((), (), 0, "No rank has been heard of yet.")
+    names = node_names(placement_of(run.attempt_id), run.world_size or 0)
+    lines: dict[tuple[Any, ...], list[int]] = {}
+    states: dict[tuple[Any, ...], NowLine] = {}
+    newest = int(np.max(found.step)) if len(found.step) else 0
+    for i, rank in enumerate(int(rank) for rank in found.ranks):
+        line = _now_line(found, i, rank, names[rank] if rank < len(names) else "", newest=newest, now=now)
+        key = (line.node, line.step, line.phase, line.word)
+        lines.setdefault(key, []).append(rank)
+        states.setdefault(key, line)
+    order = sorted(lines, key=lambda key: (_ORDER[states[key].word], states[key].step or -1, lines[key][0]))
+    rows = [_with_ranks(states[key], lines[key]) for key in order[:most]]
+    words_seen = [states[key].word for key in lines for _ in lines[key]]
+    counts = tuple((word, _TOKENS[word], words_seen.count(word)) for word in _ORDER if word in words_seen)
+    return RanksNowPage(tuple(rows), counts, sum(len(lines[key]) for key in order[most:]))
+
+
+_TOKENS = {"exited": "crit", "behind": "warn", "silent": "none", "under way": "ok"}
+_ORDER = {"exited": 0, "behind": 1, "silent": 2, "under way": 3}
+SILENT_S = 15.0
+
+
+def _now_line(found: Any, i: int, rank: int, node: str, *, newest: int, now: datetime) -> NowLine:
+    step, heard, age = int(found.step[i]), float(found.heard_at[i]), float(found.phase_age_s[i])
+    known_heard = datetime.fromtimestamp(heard, UTC) if np.isfinite(heard) and heard > 0 else None
+    word = "under way"
+    if rank in found.exited:
+        word = "exited"
+    elif known_heard is None or (now - known_heard).total_seconds() > SILENT_S:
+        word = "silent"
+    elif 0 <= step < newest - 1:
+        word = "behind"
+    return NowLine(
+        ranks=str(rank),
+        node=node,
+        step=step if step >= 0 else None,
+        phase=str(found.phase[i]) or "unknown",
+        phase_age_s=age if np.isfinite(age) else None,
+        heard_at=known_heard,
+        word=word,
+        token=_TOKENS[word],
+    )
+
+
+def _with_ranks(line: NowLine, ranks: list[int]) -> NowLine:
+    return NowLine(
+        words.ranks(ranks), line.node, line.step, line.phase, line.phase_age_s, line.heard_at, line.word, line.token
+    )

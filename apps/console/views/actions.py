@@ -1,0 +1,239 @@
+"""The confirm page of an action, and the page of one that was asked for."""
+
+import secrets
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+
+from apps.accounts.services import once
+from apps.common.access import OPERATE, Principal
+from apps.common.clock import now
+from apps.common.errors import BadRequest, PacelineError
+from apps.common.ids import id_read, id_write
+from apps.console.selectors.actions import action_token, confirm_page, stepper
+from apps.console.selectors.run import feed_path
+from apps.console.views.kit import back_to, page, render_page, render_part
+from apps.fleet.selectors import NodeRow, node_by_code, node_by_id
+from apps.journal.choices import Source
+from apps.remediation.choices import ActionKind, ActionState
+from apps.remediation.selectors import ActionRow, Preview, action_by_code, action_preview
+from apps.remediation.selectors.guards import confirmation_needed
+from apps.remediation.services import (
+    action_accept,
+    action_cancel,
+    action_dismiss,
+    action_request,
+    action_settle,
+    command_copied,
+)
+from apps.runs.selectors import RunRow, run_by_code, run_by_id
+
+KINDS = tuple(kind for kind in ActionKind if kind != ActionKind.RECORD_DONE)
+
+
+@page(methods=("GET", "HEAD", "POST"))
+def of_run(request: HttpRequest, slug: str, *, who: Principal) -> HttpResponse:
+    """Confirm an action on a run, and on the node that `?node=` names."""
+    run = run_by_code(slug)
+    name = _given(request, "node")
+    return _confirm(request, who, run, node_by_code(name, cluster_id=run.cluster_id) if name else None)
+
+
+@page(methods=("GET", "HEAD", "POST"))
+def of_node(request: HttpRequest, cluster: str, name: str, *, who: Principal) -> HttpResponse:
+    """Confirm an action on a node."""
+    run = _given(request, "run")
+    return _confirm(request, who, run_by_code(run) if run else None, node_by_code(f"{cluster}:{name}"))
+
+
+def _given(request: HttpRequest, name: str) -> str:
+    return (request.POST if request.method == "POST" else request.GET).get(name, "")
+
+
+def _confirm(request: HttpRequest, who: Principal, run: RunRow | None, node: NodeRow | None) -> HttpResponse:
+    if request.method == "POST":
+        try:
+            return _ask(request, who, run, node)
+        except PacelineError as error:
+            return _show(request, who, run, node, error=error)
+    return _show(request, who, run, node)
+
+
+def _show(
+    request: HttpRequest,
+    who: Principal,
+    run: RunRow | None,
+    node: NodeRow | None,
+    *,
+    error: PacelineError | None = None,
+) -> HttpResponse:
+    moment = now()
+    preview = _preview(request, run, node, moment)
+    context = {
+        "page": confirm_page(preview, when=_given(request, "when"), now=moment),
+        "preview": preview,
+        "added": preview.blast.out_after - preview.blast.out_now if preview.blast else 0,
+        "run": run,
+        "node": node,
+        "kind": preview.kind,
+        "finding": _given(request, "finding"),
+        "reason": _given(request, "reason"),
+        "error": error,
+        "request_id": getattr(request, "paceline_id", ""),
+        "key": secrets.token_urlsafe(18),
+        "may": who.may(OPERATE),
+        "back": reverse("run", args=[run.slug])
+        if run
+        else reverse("node", args=[node.cluster, node.name])
+        if node
+        else "/",
+    }
+    if request.GET.get("part") == "figures":
+        return render_part(request, "console/actions/figures.html", who=who, live=True, **context)
+    status = error.http_status if error else 200
+    return render_page(
+        request, "console/actions/confirm.html", who=who, active="runs" if run else "nodes", status=status, **context
+    )
+
+
+def _preview(request: HttpRequest, run: RunRow | None, node: NodeRow | None, moment: datetime) -> Preview:
+    kind = _given(request, "kind")
+    if kind not in KINDS:
+        raise BadRequest(f"kind: must be one of {', '.join(KINDS)}.")
+    step = _given(request, "from_step")
+    return action_preview(
+        kind=kind,
+        run=run,
+        node=node,
+        from_step=int(step) if step.isdigit() else None,
+        reason=_given(request, "reason"),
+        moment=_given(request, "when") or "NOW",
+        now=moment,
+    )
+
+
+def _ask(request: HttpRequest, who: Principal, run: RunRow | None, node: NodeRow | None) -> HttpResponse:
+    moment = now()
+    by_hand = _given(request, "done") == "1"
+    kind, step, finding = _given(request, "kind"), _given(request, "from_step"), _given(request, "finding")
+    attempt = _given(request, "expected_attempt")
+    options: dict[str, Any] = {"when": _given(request, "when") or "NOW", "confirm": _given(request, "confirm").strip()}
+    if step.isdigit():
+        options["from_step"] = int(step)
+    if by_hand:
+        options = {"done": kind, "command": _given(request, "command")}
+    wish = {
+        "kind": str(ActionKind.RECORD_DONE) if by_hand else kind,
+        "run_id": run.id if run else None,
+        "node_id": node.id if node else None,
+        "reason": _given(request, "reason"),
+        "options": options,
+        "expected_state": {
+            "attempt": int(attempt) if attempt.isdigit() else None,
+            "state": _given(request, "expected_state"),
+        }
+        if run
+        else None,
+        "finding_id": id_read("fin", finding) if finding else None,
+    }
+
+    def act() -> tuple[int, dict[str, Any]]:
+        row = action_request(principal=who, source=Source.WEB, now=moment, **wish)
+        return 201, {"id": id_write("act", row.id)}
+
+    _, answer = once(principal=who, key=_given(request, "key"), body=wish, now=moment, act=act)
+    return back_to(request, reverse("action", args=[answer["id"]]))
+
+
+@page(scope=OPERATE, methods=("POST",))
+def copied(request: HttpRequest, *, who: Principal) -> HttpResponse:
+    """Note that somebody copied commands to run them by hand."""
+    run, node = request.POST.get("run", ""), request.POST.get("node", "")
+    command_copied(
+        principal=who,
+        kind=request.POST.get("kind", "")[:40],
+        commands=request.POST.get("command", ""),
+        run_id=run_by_code(run).id if run else None,
+        node_id=node_by_code(node).id if node and not run else None,
+        source=Source.WEB,
+        now=now(),
+    )
+    return HttpResponse(status=204)
+
+
+@page()
+def action(request: HttpRequest, code: str, *, who: Principal) -> HttpResponse:
+    """Show an action and how far it has come."""
+    row = action_by_code(code)
+    context = {
+        "action": row,
+        "code": id_write("act", row.id),
+        "token": action_token(row),
+        "steps": stepper(row),
+        "label": ActionKind(row.kind).label,
+        "node": node_by_id(row.node_id) if row.node_id else None,
+        "may": who.may(OPERATE),
+        "confirm_name": _name_to_type(row),
+        "feed": feed_path(run_by_id(row.run_id)) if row.run_id else "/ws/fleet",
+    }
+    if request.GET.get("part"):
+        return render_part(request, "console/actions/state.html", who=who, **context)
+    return render_page(
+        request, "console/actions/action.html", who=who, active="runs" if row.run else "nodes", **context
+    )
+
+
+def _name_to_type(row: ActionRow) -> str:
+    if row.state != ActionState.PROPOSED or row.run_id is None:
+        return ""
+    run = run_by_id(row.run_id)
+    return run.slug if confirmation_needed(run) and row.kind in {ActionKind.RESTART_RUN, ActionKind.STOP_RUN} else ""
+
+
+@page(scope=OPERATE, methods=("POST",))
+def decide(request: HttpRequest, code: str, *, who: Principal) -> HttpResponse:
+    """Cancel, accept, dismiss or settle an action."""
+    row = action_by_code(code)
+    act = DECISIONS.get(request.POST.get("act", ""))
+    if act is None:
+        raise BadRequest("act: none of the buttons of this page.")
+    act(request, row, who)
+    return back_to(request, reverse("action", args=[code]))
+
+
+def _cancel(request: HttpRequest, row: ActionRow, who: Principal) -> None:
+    action_cancel(principal=who, action_id=row.id, reason=request.POST.get("reason", ""), now=now())
+
+
+def _accept(request: HttpRequest, row: ActionRow, who: Principal) -> None:
+    options = {"confirm": request.POST.get("confirm", "").strip()}
+    action_accept(
+        principal=who,
+        action_id=row.id,
+        source=Source.WEB,
+        reason=request.POST.get("reason", ""),
+        options=options,
+        now=now(),
+    )
+
+
+def _dismiss(request: HttpRequest, row: ActionRow, who: Principal) -> None:
+    action_dismiss(principal=who, action_id=row.id, reason=request.POST.get("reason", ""), now=now())
+
+
+def _settle(request: HttpRequest, row: ActionRow, who: Principal) -> None:
+    outcome = request.POST.get("outcome", "")
+    if outcome not in (ActionState.SUCCEEDED, ActionState.FAILED):
+        raise BadRequest("outcome: say whether you saw that it was done or that it was not.")
+    action_settle(principal=who, action_id=row.id, outcome=outcome, reason=request.POST.get("reason", ""), now=now())
+
+
+DECISIONS: dict[str, Callable[[HttpRequest, ActionRow, Principal], None]] = {
+    "cancel": _cancel,
+    "accept": _accept,
+    "dismiss": _dismiss,
+    "settle": _settle,
+}
