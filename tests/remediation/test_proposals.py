@@ -1,0 +1,202 @@
+"""From confirmed findings to proposals, and what people do with them."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from apps.diagnosis.models import Finding
+from apps.fleet.selectors import node_by_code
+from apps.remediation import selectors, services
+from apps.remediation.models import Action
+from apps.runs.selectors import run_by_id
+from apps.runs.services import StateChanged, run_put
+from tests.remediation.conftest import REASON
+
+
+@pytest.fixture
+def hooked(make_run: Callable[..., Any], make_attempt: Callable[..., Any]) -> Any:
+    run = make_run("dense-7b", launcher={"kind": "WEBHOOK", "url": "http://127.0.0.1:9/"}, mode="PROPOSE")
+    make_attempt(run)
+    return run_by_id(run.id)
+
+
+@pytest.fixture
+def find(hooked: Any, now: datetime) -> Callable[..., Finding]:
+    """Open a confirmed finding about trn001 that proposes its exclusion."""
+
+    def make(**more: Any) -> Finding:
+        given: dict[str, Any] = {
+            "run_id": hooked.id,
+            "attempt_id": hooked.attempt_id,
+            "cause": "thermal_throttle",
+            "class_name": "COMPUTE",
+            "level": "CRITICAL",
+            "certainty": "CONFIRMED",
+            "subject": {"kind": "NODE", "node": "trn001"},
+            "subject_key": "NODE:trn001",
+            "place_key": "NODE:trn001",
+            "score": 1.2,
+            "score_meaning": "times its peers",
+            "found_at": now,
+            "coverage_have": 8,
+            "coverage_of": 8,
+            "verdict": "trn001 throttles on heat",
+            "why": "w",
+            "next": "n",
+            "proposal_kind": "EXCLUDE_NODE",
+            "proposal_node": "trn001",
+        }
+        return Finding.objects.create(**{**given, **more})
+
+    return make
+
+
+def proposals() -> list[Any]:
+    return selectors.actions_of(states=["PROPOSED"])
+
+
+def mode(run: Any, mode: str, **modes: str) -> None:
+    fields = {"mode": mode, "modes": modes}
+    run_put(slug=run.slug, cluster_id=run.cluster_id, fields=fields, by="t", source="API", now=datetime.now(UTC))
+
+
+class TestProposing:
+    def test_a_confirmed_finding_on_a_running_node_proposes_exclude_and_restart(
+        self, find: Callable[..., Finding], now: datetime
+    ) -> None:
+        finding = find()
+
+        services.findings_consider(now=now)
+
+        (row,) = proposals()
+        assert (row.kind, row.run, row.node, row.finding_id) == ("RESTART_RUN", "dense-7b", "trn001", finding.id)
+        assert row.options["exclude_nodes"] == ["trn001"]
+        assert row.reason == "thermal_throttle: trn001 throttles on heat"
+        assert row.requested_by == "Paceline"
+        assert node_by_code("trn001").exclusion_id is None
+
+    def test_one_version_is_considered_once_and_one_cause_proposed_once(
+        self, find: Callable[..., Finding], now: datetime
+    ) -> None:
+        find()
+        find(subject_key="GPU:trn001/0")
+
+        considered = [services.findings_consider(now=now) for _ in range(2)]
+
+        assert considered == [2, 0]
+        assert len(proposals()) == 1
+
+    @pytest.mark.parametrize(
+        "more",
+        [
+            {"certainty": "SUSPECTED"},
+            {"state": "CLOSED"},
+            {"proposal_kind": "NONE"},
+            {"muted_for_good": True},
+            {"proposal_node": "nobody-knows"},
+        ],
+    )
+    def test_nothing_less_proposes(self, find: Callable[..., Finding], now: datetime, more: dict[str, Any]) -> None:
+        find(**more)
+
+        services.findings_consider(now=now)
+
+        assert proposals() == []
+
+    def test_a_run_that_is_only_observed_gets_none(
+        self, find: Callable[..., Finding], hooked: Any, now: datetime
+    ) -> None:
+        mode(hooked, "OBSERVE")
+        find()
+
+        services.findings_consider(now=now)
+
+        assert Action.objects.count() == 0
+
+    def test_the_mode_of_a_cause_counts_before_the_run_s(
+        self, find: Callable[..., Finding], hooked: Any, now: datetime
+    ) -> None:
+        mode(hooked, "OBSERVE", hang="PROPOSE")
+        find()
+        find(cause="hang", subject_key="RUN", proposal_kind="RESTART_RUN", proposal_node="")
+
+        services.findings_consider(now=now)
+
+        assert [(row.kind, row.node) for row in proposals()] == [("RESTART_RUN", None)]
+
+    def test_act_proposes_too_and_says_that_it_does_no_more(
+        self, find: Callable[..., Finding], hooked: Any, now: datetime
+    ) -> None:
+        mode(hooked, "ACT")
+        find()
+
+        services.findings_consider(now=now)
+
+        (row,) = proposals()
+        assert "never acts by itself" in row.milestones[0].text
+        assert run_by_id(hooked.id).open_action_id is None
+
+    def test_a_finding_that_closes_takes_its_proposal_back(self, find: Callable[..., Finding], now: datetime) -> None:
+        finding = find()
+        services.findings_consider(now=now)
+        Finding.objects.filter(pk=finding.pk).update(state="CLOSED", version=2)
+
+        services.findings_consider(now=now)
+
+        row = selectors.actions_of()[0]
+        assert row.state == "EXPIRED"
+        assert "the finding closed" in row.outcome
+
+    def test_nobody_s_proposal_expires(self, find: Callable[..., Finding], now: datetime) -> None:
+        find()
+        services.findings_consider(now=now)
+        late = now + timedelta(hours=7)
+
+        for action_id in selectors.actions_overdue(now=late):
+            services.action_expire(action_id=action_id, now=late)
+
+        assert selectors.actions_of()[0].state == "EXPIRED"
+
+
+class TestDeciding:
+    @pytest.fixture
+    def proposal(self, find: Callable[..., Finding], now: datetime) -> Any:
+        find()
+        services.findings_consider(now=now)
+        return proposals()[0]
+
+    def test_accepting_makes_it_the_accepter_s_action(self, proposal: Any, who: Any) -> None:
+        done = services.action_accept(
+            principal=who, action_id=proposal.id, source="WEB", reason=REASON, now=datetime.now(UTC)
+        )
+
+        assert (done.state, done.requested_by, done.decided_by) == ("REQUESTED", "operator", "operator")
+        assert (done.reason, done.orders[0].state) == (REASON, "WAITING")
+        assert done.expires_at < datetime.now(UTC) + timedelta(minutes=11)
+
+    def test_accepting_checks_everything_again(
+        self, proposal: Any, who: Any, hooked: Any, ask: Callable[..., Any]
+    ) -> None:
+        stale = {"attempt": hooked.attempt_id, "state": "HUNG"}
+        with pytest.raises(StateChanged):
+            services.action_accept(
+                principal=who, action_id=proposal.id, source="WEB", expected_state=stale, now=datetime.now(UTC)
+            )
+        ask("STOP_RUN", hooked)
+
+        with pytest.raises(services.ActionOpen):
+            services.action_accept(principal=who, action_id=proposal.id, source="WEB", now=datetime.now(UTC))
+
+        assert proposals()[0].id == proposal.id
+
+    def test_dismissing_keeps_the_reason(self, proposal: Any, who: Any) -> None:
+        done = services.action_dismiss(
+            principal=who, action_id=proposal.id, reason="known, fan is on its way", now=datetime.now(UTC)
+        )
+
+        assert (done.state, done.decided_by) == ("DISMISSED", "operator")
+        assert "fan is on its way" in done.outcome
+        with pytest.raises(services.ActionMoved):
+            services.action_accept(principal=who, action_id=proposal.id, source="WEB", now=datetime.now(UTC))

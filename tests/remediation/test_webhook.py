@@ -1,0 +1,294 @@
+"""The webhook launcher against a real HTTP server: what each answer means, and that nothing goes out twice."""
+
+import hashlib
+import hmac
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from apps.fleet.services import nodes_ensure
+from apps.remediation import selectors, services, tasks
+from apps.remediation.launchers import webhook
+from apps.remediation.models import Order
+from apps.runs.selectors import attempt_by_id, attempts_of, run_by_id
+from apps.runs.services import attempt_open
+from tests.remediation.conftest import is_watched
+
+
+class Receiver:
+    """A site's receiver: remembers what came and answers what the test says."""
+
+    def __init__(self) -> None:
+        self.posts: list[tuple[dict[str, Any], bytes, str]] = []
+        self.gets: list[str] = []
+        self.answers: list[tuple[int, dict[str, Any]]] = [(200, {"receipt": "job-77"})]
+        self.known: tuple[int, dict[str, Any]] = (404, {})
+        self.pause_s = 0.0
+        self.headers: dict[str, str] = {}
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                receiver.posts.append((json.loads(body), body, self.headers["Paceline-Signature"]))
+                time.sleep(receiver.pause_s)
+                answers = receiver.answers
+                self.answer(*(answers.pop(0) if len(answers) > 1 else answers[0]))
+
+            def do_GET(self) -> None:
+                receiver.gets.append(self.path)
+                self.answer(*receiver.known)
+
+            def answer(self, status: int, words: dict[str, Any]) -> None:
+                content = json.dumps(words).encode()
+                self.send_response(status)
+                for name, value in {**receiver.headers, "Content-Length": str(len(content))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}/paceline"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    site = Receiver()
+    yield site
+    site.server.shutdown()
+    site.server.server_close()
+
+
+@pytest.fixture
+def hooked(make_run: Callable[..., Any], make_attempt: Callable[..., Any], receiver: Receiver) -> Any:
+    """A run whose launcher is the receiver, with an open attempt on trn001 and trn002."""
+    run = make_run(launcher={"kind": "WEBHOOK", "url": receiver.url, "secret": "a shared secret"})
+    make_attempt(run)
+    return run_by_id(run.id)
+
+
+def carry_out(action: Any, *, now: datetime | None = None) -> Any:
+    """Do what a worker would do once; gives the action's row."""
+    moment = now or datetime.now(UTC)
+    order = selectors.action_by_id(action.id).orders[-1]
+    claimed = services.order_claim(order_id=order.id, now=moment)
+    assert claimed is not None
+    outcome = tasks.launchers.order_carry_out(claimed)
+    services.order_settle(order_id=order.id, claim=claimed.claim, outcome=outcome, now=moment)
+    return selectors.action_by_id(action.id)
+
+
+class TestMessage:
+    def test_the_order_is_signed_and_says_what_the_contract_says(
+        self, hooked: Any, receiver: Receiver, ask: Callable[..., Any]
+    ) -> None:
+        action = ask("RESTART_RUN", hooked, options={"exclude_nodes": ["trn002"], "from_step": 40})
+
+        carry_out(action)
+
+        words, body, header = receiver.posts[0]
+        at, digest = (part.partition("=")[2] for part in header.split(","))
+        expected = hmac.new(b"a shared secret", f"{at}.".encode() + body, hashlib.sha256).hexdigest()
+        assert digest == expected
+        assert abs(int(at) - time.time()) < 60
+        assert words["order"].startswith("ord_")
+        assert words == {
+            "order": words["order"],
+            "action": words["action"],
+            "kind": "RESTART_RUN",
+            "run": "dense-7b",
+            "attempt_key": f"order:{words['order']}",
+            "resume_step": 40,
+            "exclude_nodes": ["trn002"],
+        }
+
+    def test_without_a_secret_of_its_own_a_run_has_one_of_the_installation(
+        self, make_run: Callable[..., Any], receiver: Receiver, ask: Callable[..., Any]
+    ) -> None:
+        action = ask("RESTART_RUN", make_run("plain", launcher={"kind": "WEBHOOK", "url": receiver.url}))
+
+        carry_out(action)
+
+        _, body, header = receiver.posts[0]
+        at, digest = (part.partition("=")[2] for part in header.split(","))
+        secret = webhook.webhook_secret("plain").encode()
+        assert digest == hmac.new(secret, f"{at}.".encode() + body, hashlib.sha256).hexdigest()
+        assert webhook.webhook_secret("plain") != webhook.webhook_secret("plain2")
+
+    def test_a_stop_names_the_attempt_that_is_to_be_stopped(
+        self, hooked: Any, receiver: Receiver, ask: Callable[..., Any]
+    ) -> None:
+        done = carry_out(ask("STOP_RUN", hooked))
+
+        assert (receiver.posts[0][0]["kind"], receiver.posts[0][0]["attempt_key"]) == ("STOP_RUN", "slurm:1.0.0")
+        assert done.state == "SUCCEEDED"
+        assert attempt_by_id(hooked.attempt_id).reason == "PLANNED"
+
+
+class TestAnswer:
+    def test_a_receipt_ends_the_old_attempt_and_opens_one_that_its_key_adopts(
+        self, hooked: Any, receiver: Receiver, ask: Callable[..., Any], work: Any, reports: Any, now: datetime
+    ) -> None:
+        action = carry_out(ask("RESTART_RUN", hooked))
+        key = receiver.posts[0][0]["attempt_key"]
+        attempt, is_new = attempt_open(
+            run_id=hooked.id, key=f"{key}/worker-1", world_size=4, by="sender", source="SENDER", now=datetime.now(UTC)
+        )
+        reports(hooked)
+        done = work(action.id)
+
+        old, new = reversed(attempts_of(hooked.id))
+        assert action.orders[0].receipt["receipt"] == "job-77"
+        assert (old.reason, old.authority) == ("PLANNED", "ORDER")
+        assert (attempt.id, is_new) == (new.id, False)
+        assert done.state == "SUCCEEDED"
+
+    @pytest.mark.parametrize("status", [400, 403, 404, 409, 422, 429])
+    def test_4xx_is_refused_and_nothing_was_done(
+        self, hooked: Any, receiver: Receiver, ask: Callable[..., Any], status: int
+    ) -> None:
+        receiver.answers = [(status, {"message": "not on my cluster"})]
+
+        done = carry_out(ask("RESTART_RUN", hooked))
+
+        assert (done.state, done.orders[0].state) == ("REFUSED", "REFUSED")
+        assert "not on my cluster" in done.outcome
+        assert run_by_id(hooked.id).attempt_state == "OPEN"
+        assert run_by_id(hooked.id).open_action_id is None
+
+    def test_503_is_asked_again_later_and_then_done(
+        self, hooked: Any, receiver: Receiver, ask: Callable[..., Any]
+    ) -> None:
+        receiver.answers = [(503, {}), (503, {}), (200, {"receipt": "r"})]
+        action = ask("RESTART_RUN", hooked)
+        moment = datetime.now(UTC)
+
+        first = carry_out(action, now=moment)
+        too_early = services.order_claim(order_id=first.orders[0].id, now=moment + timedelta(seconds=0.5))
+        carry_out(action, now=moment + timedelta(seconds=5))
+        third = carry_out(action, now=moment + timedelta(seconds=20))
+
+        assert (first.state, first.orders[0].state, first.orders[0].tries) == ("RUNNING", "WAITING", 1)
+        assert too_early is None
+        assert third.orders[0].state == "DONE"
+        assert len({post[0]["order"] for post in receiver.posts}) == 1
+
+    def test_one_that_never_comes_back_is_given_up_with_the_number_of_tries(
+        self, hooked: Any, receiver: Receiver, ask: Callable[..., Any]
+    ) -> None:
+        receiver.answers = [(503, {})]
+        action = ask("RESTART_RUN", hooked)
+        moment = datetime.now(UTC)
+
+        for number in range(6):
+            done = carry_out(action, now=moment + timedelta(minutes=number))
+
+        assert (done.state, len(receiver.posts)) == ("REFUSED", 6)
+        assert "in 6 tries" in done.outcome
+
+    def test_no_connection_is_unavailable(self, make_run: Callable[..., Any], ask: Callable[..., Any]) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            url = f"http://127.0.0.1:{free.getsockname()[1]}/"
+        action = ask("RESTART_RUN", make_run("alone", launcher={"kind": "WEBHOOK", "url": url}))
+
+        done = carry_out(action)
+
+        assert done.orders[0].state == "WAITING"
+        assert "no connection" in done.orders[0].error
+
+    def test_a_time_out_is_uncertain_read_back_and_never_sent_again(
+        self, hooked: Any, receiver: Receiver, ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(webhook, "ANSWER_S", 0.3)
+        receiver.pause_s = 1.0
+        action = ask("RESTART_RUN", hooked)
+
+        doubted = carry_out(action)
+        attempts_meanwhile = len(attempts_of(hooked.id))
+        receiver.known = (200, {"receipt": "job-78"})
+        tasks.order_look(order_id=doubted.orders[0].id)
+
+        found = selectors.action_by_id(action.id)
+        assert (doubted.state, doubted.orders[0].state) == ("UNCERTAIN", "UNCERTAIN")
+        assert attempts_meanwhile == 1
+        assert is_watched(found)
+        assert found.orders[0].receipt["receipt"] == "job-78"
+        assert receiver.gets == [f"/paceline/{receiver.posts[0][0]['order']}"]
+        assert len(receiver.posts) == 1
+
+    @pytest.mark.parametrize("status", [500, 502, 504, 301, 307])
+    def test_anything_else_is_uncertain_and_no_redirect_is_followed(
+        self, hooked: Any, receiver: Receiver, ask: Callable[..., Any], status: int
+    ) -> None:
+        receiver.answers = [(status, {})]
+        receiver.headers = {"Location": f"{receiver.url}/elsewhere"}
+
+        done = carry_out(ask("RESTART_RUN", hooked))
+
+        assert done.state == "UNCERTAIN"
+        assert len(receiver.posts) == 1
+        assert receiver.gets == []
+
+    def test_not_known_to_the_receiver_is_believed_only_after_a_while(
+        self, hooked: Any, receiver: Receiver, ask: Callable[..., Any]
+    ) -> None:
+        receiver.answers = [(500, {})]
+        action = ask("STOP_RUN", hooked)
+        order_id = carry_out(action).orders[0].id
+
+        tasks.order_look(order_id=order_id)
+        soon = selectors.action_by_id(action.id).state
+        Order.objects.filter(pk=order_id).update(claimed_at=datetime.now(UTC) - timedelta(minutes=2))
+        tasks.order_look(order_id=order_id)
+
+        row = selectors.action_by_id(action.id)
+        assert soon == "UNCERTAIN"
+        assert (row.state, row.orders[0].state) == ("RUNNING", "WAITING")
+
+    def test_a_person_s_word_ends_the_doubt(
+        self, hooked: Any, receiver: Receiver, ask: Callable[..., Any], who: Any
+    ) -> None:
+        receiver.answers = [(500, {})]
+        action = carry_out(ask("RESTART_RUN", hooked))
+
+        done = services.action_settle(
+            principal=who,
+            action_id=action.id,
+            outcome="FAILED",
+            reason="The receiver's log says it crashed",
+            now=datetime.now(UTC),
+        )
+
+        assert done.state == "FAILED"
+        assert run_by_id(hooked.id).attempt_id == hooked.attempt_id
+
+    def test_an_answer_that_is_no_json_is_still_a_receipt(
+        self, hooked: Any, receiver: Receiver, ask: Callable[..., Any]
+    ) -> None:
+        receiver.answers = [(204, {})]
+
+        assert is_watched(carry_out(ask("RESTART_RUN", hooked)))
+
+
+def test_excluded_nodes_are_named_in_every_later_start(
+    hooked: Any, receiver: Receiver, ask: Callable[..., Any], now: datetime
+) -> None:
+    nodes = nodes_ensure(cluster_id=hooked.cluster_id, names=["trn001"], now=now)
+    ask("EXCLUDE_NODE", node=nodes["trn001"])
+
+    carry_out(ask("RESTART_RUN", hooked))
+
+    assert receiver.posts[0][0]["exclude_nodes"] == ["trn001"]
