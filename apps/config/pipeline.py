@@ -24,6 +24,7 @@ SWEEPS: dict[str, tuple[str, float]] = {
 TASKS: dict[str, str] = {
     # Tasks that are asked for when something happened, and their queue; the sweeps above find the same work by the clock.
     "telemetry.inbox_fold": "fold",
+    "telemetry.cluster_fold": "fold",
     "diagnosis.windows_evaluate": "watch",
     "remediation.order_run": "orders",
     "remediation.order_look": "orders",

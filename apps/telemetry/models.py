@@ -1,5 +1,6 @@
 """The tables of telemetry, private to it. Values stand in packed blobs; `FORMAT.md` of the engine describes them."""
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
 from apps.telemetry.choices import FactKind, OwnerKind, Reason, ScopeKind, SeriesKind, Which
@@ -108,12 +109,11 @@ class Series(models.Model):
 
 
 class SeriesMetric(models.Model):
-    """A metric's number inside its series. `integral`: only whole numbers were seen so far."""
+    """A metric's number inside its series."""
 
     series = models.ForeignKey(Series, on_delete=models.CASCADE)
     number = models.IntegerField()
     name = models.CharField(max_length=63)
-    integral = models.BooleanField(default=True)
 
     class Meta:
         constraints = [
@@ -135,17 +135,21 @@ class SeriesOrder(models.Model):
 
 
 class HotBlock(models.Model):
-    """All metrics of up to 1,024 entities in one column; `present` counts the entities that have any value."""
+    """All metrics of up to 1,024 entities in one column; `present` counts the entities that have any value.
+
+    `metrics` and `width` repeat the blob's head, so that one metric can be read as a slice of it."""
 
     series = models.ForeignKey(Series, on_delete=models.CASCADE, db_index=False)
     block = models.IntegerField()
-    column = models.BigIntegerField()
+    col = models.BigIntegerField()
     version = models.BigIntegerField()
     present = models.IntegerField()
+    metrics = ArrayField(models.IntegerField())
+    width = models.IntegerField()
     data = models.BinaryField()
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["series", "column", "block"], name="telemetry_hot_key")]
+        constraints = [models.UniqueConstraint(fields=["series", "col", "block"], name="telemetry_hot_key")]
 
 
 class Patch(models.Model):

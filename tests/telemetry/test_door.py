@@ -288,9 +288,8 @@ class TestGroupCommit:
         assert len(sizes) < 30
 
     async def test_a_sender_that_hangs_up_leaves_no_trace(self, path: str, token: str) -> None:
-        from tests.telemetry.callers import inner
-
         from apps.telemetry.door import ReportDoor
+        from tests.telemetry.callers import inner
 
         door = ReportDoor(inner)
         messages = iter([{"type": "http.request", "body": b'{"sen', "more_body": True}, {"type": "http.disconnect"}])

@@ -1,0 +1,78 @@
+"""Who sends for an attempt, and how well that works."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from apps.telemetry.choices import ScopeKind
+from apps.telemetry.selectors.sql import cursor
+
+SKEW_FROM_S = 1.0
+"""Below this the difference between receiving and sending is the way, not a clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class SenderRow:
+    """One sender. `missing`: numbers that never came; `drops`: what it says it lost, by reason; `skew_s`: how far its
+    clock is ahead of ours, 0.0 where that is less than a second, None where it never told when it sent."""
+
+    sender: str
+    node_id: int | None
+    last_received_at: datetime
+    reports: int
+    missing: int
+    drops: dict[str, int]
+    skew_s: float | None
+    boots: int
+    rewritten: int
+
+
+_SENDERS = """
+SELECT sender, (array_agg(node_id ORDER BY first_heard_at DESC) FILTER (WHERE node_id IS NOT NULL))[1],
+    max(last_received_at), sum(reports)::int8,
+    sum((SELECT upper(f.seqs) - lower(f.seqs) - coalesce(sum(upper(r) - lower(r)), 0) FROM unnest(f.seqs) r))::int8,
+    jsonb_agg(drops)::text,
+    (array_agg(least(offset_s, offset_before_s) ORDER BY last_received_at DESC))[1], count(*)::int8,
+    sum(rewritten)::int8
+FROM telemetry_folded f WHERE scope_kind = %s AND scope_id = %s GROUP BY sender ORDER BY sender
+"""
+
+
+def senders_of(attempt_id: int) -> list[SenderRow]:
+    """Return an attempt's senders by name; each counts over all of its restarts."""
+    return _senders(ScopeKind.ATTEMPT, attempt_id)
+
+
+def _senders(scope_kind: str, scope_id: int) -> list[SenderRow]:
+    import orjson
+
+    with cursor() as c:
+        c.execute(_SENDERS, (scope_kind, scope_id))
+        return [
+            SenderRow(
+                sender=sender,
+                node_id=node_id,
+                last_received_at=last,
+                reports=reports,
+                missing=missing or 0,
+                drops=_joined(orjson.loads(drops)),
+                skew_s=skew_of(offset),
+                boots=boots,
+                rewritten=rewritten,
+            )
+            for sender, node_id, last, reports, missing, drops, offset, boots, rewritten in c
+        ]
+
+
+def skew_of(offset_s: float | None) -> float | None:
+    """Return how far a clock is ahead of ours, from its smallest receive minus send time."""
+    if offset_s is None:
+        return None
+    return -offset_s if abs(offset_s) >= SKEW_FROM_S else 0.0
+
+
+def _joined(drops: list[dict[str, int]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for counts in drops:
+        for reason, count in counts.items():
+            found[reason] = found.get(reason, 0) + count
+    return found

@@ -1,0 +1,125 @@
+"""The reports of one fold: in which order they apply, which of them are late, what of them was refused."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from apps.telemetry.choices import Reason
+from apps.telemetry.services.parse import Parsed, Refused
+from apps.telemetry.stores.folded import Key, Process
+from apps.telemetry.stores.inbox import WaitingRow
+
+OFFSET_SPAN = timedelta(minutes=5)
+"""How long the smallest receive minus send time of a sender is kept as the present one; then it is the previous."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """One report: its row, its sender's process, whether it only fills empty cells, and what it says.
+
+    `nth` counts the reports of the same sender before it in this fold."""
+
+    row: WaitingRow
+    process: Process
+    late: bool
+    nth: int
+    parsed: Parsed
+
+
+@dataclass(slots=True)
+class Refusals:
+    """What was not taken over, by (scope_kind, scope_id, sender, reason): how often, and the first sample."""
+
+    found: dict[tuple[str, int, str, Reason], tuple[int, str]] = field(default_factory=dict)
+
+    def add(self, row: WaitingRow, refused: Refused) -> None:
+        key = (row.scope_kind, row.scope_id, row.sender, refused.reason)
+        count, sample = self.found.get(key, (0, refused.sample))
+        self.found[key] = (count + refused.count, sample)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """A row that is to be folded, with its process and place in the order."""
+
+    row: WaitingRow
+    process: Process
+    late: bool
+    nth: int
+
+
+def numbered(rows: Iterable[WaitingRow], processes: dict[Key, Process]) -> list[Numbered]:
+    """Return the rows in the order in which they apply, each number once; processes never heard of are added.
+
+    A report below its process's highest folded number, or of a process first heard before its sender's newest, is late:
+    it only fills empty cells. The others follow their numbers, so that the newer value overwrites.
+    """
+    first: dict[tuple[Key, int], WaitingRow] = {}
+    for row in sorted(rows, key=lambda row: row.id):
+        first.setdefault((_key(row), row.seq), row)
+    before = {key: process.highest for key, process in processes.items()}
+    for (key, seq), row in first.items():
+        _heard(processes, key, seq, row)
+    newest = _newest(processes)
+    by_sender: dict[Key, int] = defaultdict(int)
+    found = []
+    ordered = sorted(first.items(), key=lambda item: (processes[item[0][0]].first_heard_at, item[0][1]))
+    for (key, seq), row in ordered:
+        late = newest[key[:3]] != key[3] or seq < before.get(key, -1)
+        sender = (*key[:3], "")
+        found.append(Numbered(row, processes[key], late, by_sender[sender]))
+        by_sender[sender] += 1
+    return found
+
+
+def offset_note(process: Process, row: WaitingRow) -> None:
+    """Take a report's send time into its sender's smallest recent offset."""
+    if row.sent_at is None:
+        return
+    offset_s = (row.received_at - row.sent_at).total_seconds()
+    began = process.offset_began_at
+    if began is None or row.received_at - began > OFFSET_SPAN:
+        process.offset_before_s, process.offset_s = process.offset_s, offset_s
+        process.offset_began_at = row.received_at
+    elif process.offset_s is None or offset_s < process.offset_s:
+        process.offset_s = offset_s
+
+
+def refusals_of(entries: Sequence[Entry], refusals: Refusals) -> None:
+    """Take over what the parser refused."""
+    for entry in entries:
+        for refused in entry.parsed.refused:
+            refusals.add(entry.row, refused)
+
+
+def _key(row: WaitingRow) -> Key:
+    return (row.scope_kind, row.scope_id, row.sender, row.boot)
+
+
+def _heard(processes: dict[Key, Process], key: Key, seq: int, row: WaitingRow) -> None:
+    process = processes.get(key)
+    if process is None:
+        process = Process(key, seq, row.received_at, row.received_at, is_new=True)
+        processes[key] = process
+    process.seqs.append(seq)
+    process.highest = max(process.highest, seq)
+    process.first_heard_at = min(process.first_heard_at, row.received_at)
+    process.last_received_at = max(process.last_received_at, row.received_at)
+    if row.sent_at is not None:
+        process.last_sent_at = _later(process.last_sent_at, row.sent_at)
+    offset_note(process, row)
+
+
+def _later(one: datetime | None, other: datetime) -> datetime:
+    return other if one is None or other > one else one
+
+
+def _newest(processes: dict[Key, Process]) -> dict[tuple[str, int, str], str]:
+    """The boot of each sender's process that was first heard last."""
+    newest: dict[tuple[str, int, str], Process] = {}
+    for key, process in processes.items():
+        known = newest.get(key[:3])
+        if known is None or (process.first_heard_at, key[3]) > (known.first_heard_at, known.key[3]):
+            newest[key[:3]] = process
+    return {sender: process.key[3] for sender, process in newest.items()}

@@ -1,0 +1,117 @@
+"""The parts of a report that are lists of things: beats, places, saves, events."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from apps.telemetry.choices import Reason
+from apps.telemetry.services.parse.steps import SAMPLE_LENGTH, Refused
+
+TEXT_LENGTH = 4_000
+"""Characters of one event's text: a traceback's end fits, a whole log does not."""
+
+STACK_LENGTH = 64_000
+INT4 = 2**31 - 1
+
+Item = TypeVar("Item", bound=msgspec.Struct)
+Step = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Rank = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
+
+class Beat(msgspec.Struct):
+    """Where a rank is."""
+
+    rank: Rank
+    step: Step | None = None
+    phase: str = "unknown"
+    phase_age_s: float | None = None
+
+
+class Place(msgspec.Struct):
+    """Where a rank sits."""
+
+    rank: Rank
+    node: str
+    local_rank: int | None = None
+    gpu: str | None = None
+    coords: dict[str, int] | None = None
+
+
+class Save(msgspec.Struct):
+    """A word about a checkpoint."""
+
+    step: Step
+    state: str
+    kind: str = "save"
+    happened_at: datetime | None = None
+    duration_s: float | None = None
+    queue_s: float | None = None
+    blocking_s: float | None = None
+    bytes: float | None = None
+    rank: Rank | None = None
+    error: str | None = None
+
+
+class Event(msgspec.Struct):
+    """Something that happened."""
+
+    kind: str
+    happened_at: datetime | None = None
+    rank: Rank | None = None
+    node: str | None = None
+    text: str | None = None
+    code: int | None = None
+    signal: int | None = None
+    payload: dict[str, Any] | None = None
+
+
+_decoders: dict[type, msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(kind) for kind in (Beat, Place, Save, Event)
+}
+_lists: dict[type, msgspec.json.Decoder[Any]] = {
+    Beat: msgspec.json.Decoder(list[Beat]),
+    Place: msgspec.json.Decoder(list[Place]),
+    Save: msgspec.json.Decoder(list[Save]),
+    Event: msgspec.json.Decoder(list[Event]),
+}
+_raws = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def items_parse(kind: type[Item], raw: bytes | msgspec.Raw, refused: list[Refused]) -> list[Item]:
+    """Return the items of a list; those that have another form are refused one by one."""
+    if not bytes(raw) or bytes(raw) == b"null":
+        return []
+    try:
+        found: list[Item] = _lists[kind].decode(raw)
+        return found
+    except (msgspec.MsgspecError, RecursionError):
+        return list(_one_by_one(kind, raw, refused))
+
+
+def text_clean(text: str | None, *, length: int = TEXT_LENGTH) -> str:
+    """Return text as it can be stored and shown: bounded, without zero bytes."""
+    return (text or "").replace("\x00", "\ufffd")[:length]
+
+
+def int4(value: int | None) -> int | None:
+    """Return a number if it fits into four bytes, else None."""
+    return value if value is not None and -INT4 <= value <= INT4 else None
+
+
+def _one_by_one(kind: type[Item], raw: bytes | msgspec.Raw, refused: list[Refused]) -> Iterable[Item]:
+    try:
+        items = _raws.decode(raw)
+    except (msgspec.MsgspecError, RecursionError):
+        refused.append(_unreadable(kind, raw))
+        return
+    for item in items:
+        try:
+            yield _decoders[kind].decode(item)
+        except (msgspec.MsgspecError, RecursionError):
+            refused.append(_unreadable(kind, item))
+
+
+def _unreadable(kind: type, raw: bytes | msgspec.Raw) -> Refused:
+    return Refused(Reason.UNREADABLE, f"{kind.__name__}: {bytes(raw)[:SAMPLE_LENGTH].decode('utf-8', 'replace')}")

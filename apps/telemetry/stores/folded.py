@@ -1,0 +1,126 @@
+"""What is folded of each sender's process: numbers, when it was heard, its clock, its newest beats."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from apps.telemetry.selectors.sql import cursor
+
+Key = tuple[str, int, str, str]
+"""scope_kind, scope_id, sender, boot."""
+
+
+@dataclass(slots=True)
+class Process:
+    """One sender's process: what is known of it, and what this fold adds."""
+
+    key: Key
+    highest: int
+    first_heard_at: datetime
+    last_received_at: datetime
+    last_sent_at: datetime | None = None
+    node_id: int | None = None
+    offset_s: float | None = None
+    offset_before_s: float | None = None
+    offset_began_at: datetime | None = None
+    beats: bytes = b""
+    drops: dict[str, Any] = field(default_factory=dict)
+    is_new: bool = False
+    seqs: list[int] = field(default_factory=list)
+    rewritten: int = 0
+
+    @property
+    def offset(self) -> float:
+        """The smallest recent receive time minus send time, in s; 0 where it is below 1 s and so no clock's fault."""
+        known = [value for value in (self.offset_s, self.offset_before_s) if value is not None]
+        least = min(known, default=0.0)
+        return least if abs(least) >= 1.0 else 0.0
+
+
+_LOAD = """SELECT scope_kind, scope_id, sender, boot, highest, first_heard_at, last_received_at, last_sent_at, node_id,
+offset_s, offset_before_s, offset_began_at, beats, drops::text FROM telemetry_folded
+WHERE (scope_kind, scope_id, sender) IN (SELECT * FROM unnest(%s::text[], %s::int8[], %s::text[]))"""
+
+_SAVE = """INSERT INTO telemetry_folded AS f (scope_kind, scope_id, sender, boot, highest, first_heard_at,
+    last_received_at, last_sent_at, reports, rewritten, node_id, offset_s, offset_before_s, offset_began_at, drops,
+    beats, seqs)
+SELECT k, i, s, b, h, fh, lr, ls, n, rw, nd, o, ob, oa, d::jsonb, be, r::int8multirange
+FROM unnest(%s::text[], %s::int8[], %s::text[], %s::text[], %s::int8[], %s::timestamptz[], %s::timestamptz[],
+    %s::timestamptz[], %s::int8[], %s::int8[], %s::int8[], %s::float8[], %s::float8[], %s::timestamptz[], %s::text[],
+    %s::bytea[], %s::text[]) AS t(k, i, s, b, h, fh, lr, ls, n, rw, nd, o, ob, oa, d, be, r)
+ON CONFLICT (scope_kind, scope_id, sender, boot) DO UPDATE SET highest = greatest(f.highest, excluded.highest),
+    first_heard_at = least(f.first_heard_at, excluded.first_heard_at),
+    last_received_at = greatest(f.last_received_at, excluded.last_received_at),
+    last_sent_at = greatest(f.last_sent_at, excluded.last_sent_at), reports = f.reports + excluded.reports,
+    rewritten = f.rewritten + excluded.rewritten, node_id = coalesce(excluded.node_id, f.node_id),
+    offset_s = excluded.offset_s, offset_before_s = excluded.offset_before_s,
+    offset_began_at = excluded.offset_began_at, drops = excluded.drops, beats = excluded.beats,
+    seqs = f.seqs + excluded.seqs"""
+
+
+def processes_load(senders: Collection[tuple[str, int, str]]) -> dict[Key, Process]:
+    """Return all known processes of these senders (scope_kind, scope_id, sender), by key."""
+    found: dict[Key, Process] = {}
+    with cursor() as c:
+        c.execute(_LOAD, tuple(map(list, zip(*senders, strict=True))) if senders else ([], [], []))
+        for kind, scope_id, sender, boot, *known, beats, drops in c:
+            key = (kind, scope_id, sender, boot)
+            found[key] = Process(key, *known, beats=bytes(beats), drops=orjson.loads(drops))
+    return found
+
+
+def processes_save(processes: Sequence[Process]) -> None:
+    """Write what a fold learnt; numbers are joined to the folded ones."""
+    if not processes:
+        return
+    rows = [
+        (
+            *p.key, p.highest, p.first_heard_at, p.last_received_at, p.last_sent_at, len(p.seqs), p.rewritten,
+            p.node_id, p.offset_s, p.offset_before_s, p.offset_began_at, orjson.dumps(p.drops).decode(), p.beats,
+            multirange(p.seqs),
+        )
+        for p in processes
+    ]  # fmt: skip
+    with cursor() as c:
+        c.execute(_SAVE, tuple(map(list, zip(*rows, strict=True))))
+
+
+def multirange(numbers: Sequence[int]) -> str:
+    """Return numbers as the text of an int8multirange.
+
+    >>> multirange([3, 1, 2, 9])
+    '{[1,4),[9,10)}'
+    """
+    parts: list[str] = []
+    first = last = None
+    for number in sorted(numbers):
+        if last is not None and first is not None and number <= last + 1:
+            last = max(last, number)
+            continue
+        if first is not None and last is not None:
+            parts.append(f"[{first},{last + 1})")
+        first = last = number
+    if first is not None and last is not None:
+        parts.append(f"[{first},{last + 1})")
+    return "{" + ",".join(parts) + "}"
+
+
+def gaps_close(*, most_ranges: int, keep_ranges: int) -> int:
+    """Join the lowest numbers of processes with too many gaps into one range; return how many processes.
+
+    What is joined and never came counts as folded: a sender that skips every second number must not grow its row for
+    ever, and its old gaps are lost by then.
+    """
+    with cursor() as c:
+        c.execute(
+            """UPDATE telemetry_folded f SET seqs = f.seqs + int8multirange(int8range(lower(f.seqs), w.upto))
+               FROM (SELECT p.id, min(lower(r)) AS upto FROM telemetry_folded p,
+                         LATERAL (SELECT r, row_number() OVER (ORDER BY r DESC) AS n FROM unnest(p.seqs) r) t
+                     WHERE t.n <= %s AND pg_column_size(p.seqs) > 24 + 18 * %s GROUP BY p.id) w
+               WHERE w.id = f.id""",
+            (keep_ranges, most_ranges),
+        )
+        return c.rowcount

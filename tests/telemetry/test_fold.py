@@ -1,0 +1,388 @@
+"""The fold: from inbox rows to values, with every repeat harmless."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from apps.telemetry.models import Column, Folded, HotBlock, Inbox, NonFinite, Refusal, Series
+from apps.telemetry.selectors.columns import columns_settled
+from apps.telemetry.services.fold import inbox_fold
+from tests.telemetry.reports import Site, packed
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def site(attempt: Any, now: datetime) -> Site:
+    return Site(attempt.id, now)
+
+
+class TestValues:
+    def test_a_report_is_readable_by_rank_and_step(self, site: Site) -> None:
+        site.put(
+            steps={
+                "ranks": [0, 1],
+                "steps": [5, 6],
+                "metrics": {"step_s": [[1, 2], [3, 4]], "loss": [[9, None], [8, 7]]},
+            }
+        )
+
+        site.fold()
+
+        np.testing.assert_array_equal(site.value("step_s", [5, 6])[:2], [[1, 2], [3, 4]])
+        np.testing.assert_array_equal(site.value("loss", [5, 6])[:2], [[9, np.nan], [8, 7]])
+        assert np.isnan(site.value("step_s", [5, 6])[2:]).all()
+
+    def test_packed_and_arrays_mean_the_same(self, site: Site) -> None:
+        rng = np.random.default_rng(1)
+        values = rng.normal(5, 1, (2, 8, 3)).astype(np.float32)
+        values[0, 2, 1] = np.nan
+        site.put(seq=1, steps=packed(range(8), [1, 2, 3], {"step_s": values[0], "loss": values[1]}))
+        arrays = {
+            name: [[None if np.isnan(v) else float(v) for v in row] for row in values[n]]
+            for n, name in enumerate(["step_s", "loss"])
+        }
+        site.put(seq=2, steps={"ranks": list(range(8)), "steps": [11, 12, 13], "metrics": arrays})
+
+        site.fold()
+
+        for name in ("step_s", "loss"):
+            np.testing.assert_array_equal(site.value(name, [1, 2, 3]), site.value(name, [11, 12, 13]))
+
+    def test_values_that_are_not_finite_leave_a_mark_and_cost_nothing_else(self, site: Site) -> None:
+        bits = packed([0], [1, 2, 3, 4], {"loss": np.array([[1.5, np.inf, -np.inf, 4]], np.float32)})
+        site.put(
+            seq=1,
+            steps={"ranks": [0, 1], "steps": [5], "metrics": {"loss": [["nan"], ["Infinity"]], "step_s": [[1], [2]]}},
+        )
+        site.put(seq=2, steps=bits)
+
+        site.fold()
+
+        found = set(NonFinite.objects.values_list("step", "rank", "which"))
+        assert found == {(5, 0, "NAN"), (5, 1, "+INF"), (2, 0, "+INF"), (3, 0, "-INF")}
+        np.testing.assert_array_equal(site.value("step_s", [5])[:2], [[1], [2]])
+        np.testing.assert_array_equal(site.value("loss", [1, 2, 3, 4])[0], [1.5, np.nan, np.nan, 4])
+
+    def test_a_wide_world_spans_blocks(
+        self, make_run: Callable[..., Any], make_attempt: Callable[..., Any], now: datetime
+    ) -> None:
+        attempt = make_attempt(make_run("wide"), world_size=1500, per_node=100)
+        site = Site(attempt.id, now)
+        site.put(steps={"ranks": [0, 1023, 1024, 1499], "steps": [7], "metrics": {"step_s": [[1], [2], [3], [4]]}})
+
+        site.fold()
+
+        assert site.value("step_s", [7])[[0, 1023, 1024, 1499], 0].tolist() == [1, 2, 3, 4]
+        assert sorted(HotBlock.objects.values_list("block", "width", "present")) == [(0, 1024, 2), (1, 476, 2)]
+
+
+class TestIdentity:
+    def test_a_repeat_changes_nothing(self, site: Site) -> None:
+        for _ in range(3):
+            site.put(seq=1, steps={"ranks": [0], "steps": [1], "metrics": {"step_s": [[1]]}})
+        site.fold()
+        version = Series.objects.get().version
+        site.put(seq=1, steps={"ranks": [0], "steps": [1], "metrics": {"step_s": [[99]]}})
+
+        done = site.fold()
+
+        assert (done.reports, done.repeats) == (0, 1)
+        assert site.value("step_s", [1])[0, 0] == 1
+        assert Series.objects.get().version == version
+        assert not Inbox.objects.exists()
+
+    def test_the_newer_number_wins_whatever_order_they_come_in(self, site: Site) -> None:
+        for seq in (2, 3, 1):
+            site.put(seq=seq, steps={"ranks": [0], "steps": [1], "metrics": {"step_s": [[seq]]}})
+
+        site.fold()
+
+        assert site.value("step_s", [1])[0, 0] == 3
+
+    def test_a_late_report_only_fills_empty_cells(self, site: Site) -> None:
+        site.put(seq=5, steps={"ranks": [0], "steps": [1], "metrics": {"step_s": [[5]]}})
+        site.fold()
+        site.put(seq=4, steps={"ranks": [0, 1], "steps": [1], "metrics": {"step_s": [[4], [4]], "loss": [[4], [4]]}})
+
+        site.fold()
+
+        assert site.value("step_s", [1])[:2, 0].tolist() == [5, 4]
+        assert site.value("loss", [1])[:2, 0].tolist() == [4, 4]
+
+    def test_a_report_of_an_earlier_process_only_fills(self, site: Site) -> None:
+        site.put(boot="old", seq=1, steps={"ranks": [0], "steps": [1], "metrics": {"step_s": [[1]]}})
+        site.put(boot="new", seq=1, at=5, steps={"ranks": [0], "steps": [2], "metrics": {"step_s": [[2]]}})
+        site.fold()
+        site.put(boot="old", seq=9, at=9, steps={"ranks": [0], "steps": [2, 3], "metrics": {"step_s": [[7, 7]]}})
+
+        site.fold()
+
+        assert site.value("step_s", [1, 2, 3])[0].tolist() == [1, 2, 7]
+
+    def test_a_step_that_comes_again_overwrites_and_is_counted(self, site: Site) -> None:
+        site.put(seq=1, steps={"ranks": [0], "steps": [1], "metrics": {"step_s": [[1]]}})
+        site.fold()
+        site.put(seq=2, steps={"ranks": [0], "steps": [1], "metrics": {"step_s": [[2]]}})
+
+        site.fold()
+
+        assert site.value("step_s", [1])[0, 0] == 2
+        assert Series.objects.get().rewritten == 1
+
+    def test_gaps_are_counted_as_missing(self, site: Site) -> None:
+        from apps.telemetry.selectors.senders import senders_of
+
+        for seq in (10, 11, 15, 20):
+            site.put(seq=seq, beats=[])
+
+        site.fold()
+
+        sender = senders_of(site.attempt_id)[0]
+        assert (sender.reports, sender.missing) == (4, 7)
+
+    def test_two_senders_keep_their_own_numbers(self, site: Site) -> None:
+        site.put(sender="a", seq=1, steps={"ranks": [0], "steps": [1], "metrics": {"step_s": [[1]]}})
+        site.put(sender="b", seq=1, steps={"ranks": [1], "steps": [1], "metrics": {"step_s": [[2]]}})
+
+        site.fold()
+
+        assert site.value("step_s", [1])[:2, 0].tolist() == [1, 2]
+        assert Folded.objects.count() == 2
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("steps", "reason", "count"),
+        [
+            ({"ranks": [0, 8], "steps": [1], "metrics": {"step_s": [[1], [1]]}}, "RANK_OUTSIDE", 1),
+            ({"ranks": [0, -1], "steps": [1], "metrics": {"step_s": [[1], [1]]}}, "RANK_OUTSIDE", 1),
+            ({"ranks": [0], "steps": [1, -4], "metrics": {"step_s": [[1, 1]]}}, "STEP_NEGATIVE", 1),
+            ({"ranks": [0], "steps": [1], "metrics": {"step_s": [[1]], "loss": [[1, 2]]}}, "SHAPE", 2),
+            ({"ranks": [0], "steps": [1], "metrics": {"step_s": [[1]], "loss": [["high"]]}}, "NOT_A_NUMBER", 1),
+            ({"ranks": [0], "steps": [1], "metrics": {"step_s": [[1]], "bad name": [[1]]}}, "METRIC_NAME", 1),
+            ({"ranks": [0], "steps": [1], "metrics": {"step_s": [[1]], "data_s": [[-5]]}}, "IMPOSSIBLE", 1),
+            ({"ranks": [0], "steps": [1], "metrics": {"step_s": [[1]], "loss": [[1e300]]}}, "IMPOSSIBLE", 1),
+            (
+                {"ranks": [0], "steps": [1], "metrics": {"step_s": [[1]]}, "ended_at": ["2026-11-30T12:00:00"]},
+                "TIME",
+                1,
+            ),
+        ],
+    )
+    def test_one_bad_value_never_costs_the_rest(self, site: Site, steps: Any, reason: str, count: int) -> None:
+        site.put(steps=steps)
+
+        site.fold()
+
+        row = Refusal.objects.get()
+        assert (row.reason, row.count, row.sender) == (reason, count, "trn001")
+        assert row.sample
+        assert site.value("step_s", [1])[0, 0] == 1
+
+    def test_packed_numbers_that_do_not_fit_are_refused_and_beats_kept(self, site: Site) -> None:
+        short = {"ranks": [0, 1], "steps": [1], "names": ["step_s"], "f32": base64.b64encode(b"\0" * 4).decode()}
+        site.put(steps=short, beats=[{"rank": 0, "step": 3}])
+
+        site.fold()
+
+        assert Refusal.objects.get().reason == "SHAPE"
+        assert Folded.objects.get().beats
+
+    @pytest.mark.parametrize(
+        "body", [b'{"steps": 7}', b'{"beats": {"rank": 1}}', b'{"events": [1, 2]}', b'{"placement": "x"}']
+    )
+    def test_a_part_of_another_form_is_refused_alone(self, site: Site, body: bytes) -> None:
+        site.put_raw(body)
+        site.put(seq=2, steps={"ranks": [0], "steps": [1], "metrics": {"step_s": [[1]]}})
+
+        site.fold()
+
+        assert Refusal.objects.get().reason == "UNREADABLE"
+        assert site.value("step_s", [1])[0, 0] == 1
+
+    def test_a_body_that_is_no_json_is_refused_whole(self, site: Site) -> None:
+        site.put_raw(b"\xff{not json", seq=1)
+        site.put(seq=2, steps={"ranks": [0], "steps": [1], "metrics": {"step_s": [[1]]}})
+
+        site.fold()
+
+        assert Refusal.objects.get().reason == "UNREADABLE"
+        assert not Inbox.objects.exists()
+
+    def test_a_poisoned_report_is_refused_alone_and_never_blocks(
+        self, site: Site, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from apps.telemetry.services.fold import attempt as fold
+
+        whole = fold.samples_write
+
+        def poisoned(series: Any, entries: Any, *args: Any, **more: Any) -> Any:
+            if any(entry.row.sender == "poison" for entry in entries):
+                raise RuntimeError("nobody foresaw this")
+            return whole(series, entries, *args, **more)
+
+        monkeypatch.setattr(fold, "samples_write", poisoned)
+        for n in range(9):
+            site.put(
+                sender="poison" if n == 4 else f"s{n}",
+                steps={"ranks": [n % 8], "steps": [n], "metrics": {"step_s": [[n + 1]]}},
+            )
+
+        done = site.fold()
+
+        assert done.reports == 9
+        assert not Inbox.objects.exists()
+        assert Refusal.objects.get().sample == "RuntimeError: nobody foresaw this"
+        assert [site.value("step_s", [n])[n % 8, 0] for n in range(9) if n != 4] == [n + 1 for n in range(9) if n != 4]
+        assert np.isnan(site.value("step_s", [4])).all()
+
+    def test_more_metrics_than_a_run_may_have_are_refused(self, site: Site) -> None:
+        names = [f"m{n}" for n in range(70)]
+        site.put(steps={"ranks": [0], "steps": [1], "metrics": {name: [[1]] for name in names}})
+
+        site.fold()
+
+        row = Refusal.objects.get()
+        assert (row.reason, row.count) == ("METRICS_MANY", 6)
+        assert site.value("m63", [1])[0, 0] == 1
+
+    def test_a_step_too_far_ahead_is_refused_until_half_the_ranks_say_so(
+        self, site: Site, later: Callable[[float], datetime]
+    ) -> None:
+        site.put(seq=1, steps={"ranks": list(range(8)), "steps": [100], "metrics": {"step_s": [[1]] * 8}})
+        site.fold()
+        for n, ranks in enumerate(([0], [0], [1, 2])):
+            site.put(
+                seq=2 + n, steps={"ranks": ranks, "steps": [101, 50_000], "metrics": {"step_s": [[1, 2]] * len(ranks)}}
+            )
+            site.fold()
+        refused = Refusal.objects.get()
+        assert (refused.reason, refused.count, Series.objects.get().last_step) == ("STEP_FAR", 4, 101)
+        site.put(seq=9, steps={"ranks": [3], "steps": [50_000], "metrics": {"step_s": [[7]]}})
+
+        site.fold()
+
+        assert site.value("step_s", [50_000])[3, 0] == 7
+        assert Series.objects.get().far_ranks is None
+
+
+class TestSettled:
+    def whole(self, site: Site, seq: int, step: int, ranks: int = 8, at: float = 0) -> None:
+        site.put(
+            seq=seq,
+            at=at,
+            steps={"ranks": list(range(ranks)), "steps": [step], "metrics": {"step_s": [[step]] * ranks}},
+        )
+
+    def test_a_column_settles_when_all_ranks_reported(self, site: Site) -> None:
+        self.whole(site, 1, 5)
+
+        assert site.fold().settled == 1
+        assert columns_settled(attempt_id=site.attempt_id, after_step=None, limit=10).steps.tolist() == [5]
+
+    def test_a_column_waits_for_its_time_and_then_for_the_inbox(self, site: Site) -> None:
+        self.whole(site, 1, 5, ranks=7)
+        assert site.fold(4.9).settled == 0
+        assert site.fold(5.1).settled == 1
+
+    def test_reports_received_before_the_time_was_up_are_waited_for(self, site: Site) -> None:
+        self.whole(site, 1, 5, ranks=7)
+        site.fold()
+        site.put(seq=2, at=4, steps={"ranks": [7], "steps": [5], "metrics": {"step_s": [[5]]}})
+        site.put(seq=3, at=1, body_bytes=17 * 2**20)
+
+        first = site.fold(20, most_bytes=1000)
+        second = site.fold(20)
+
+        assert (first.settled, second.settled) == (1, 0)  # complete by the first fold: nothing is left to wait for
+
+    def test_an_unfolded_report_received_in_time_keeps_a_column_open(self, site: Site) -> None:
+        self.whole(site, 1, 5, ranks=7)
+        site.fold()
+        site.put(seq=2, at=4, steps={"ranks": [6], "steps": [6], "metrics": {"step_s": [[5]]}})
+        site.put(seq=3, at=1, beats=[{"rank": 1, "step": 2}])
+
+        first = site.fold(20, most_bytes=1)
+
+        assert (first.settled, first.more) == (0, True)
+        assert site.fold(20).settled == 2
+
+    def test_columns_settle_in_order(self, site: Site) -> None:
+        self.whole(site, 1, 5, ranks=7)
+        self.whole(site, 2, 6)
+
+        assert site.fold(1).settled == 0
+        assert site.fold(6).settled == 2
+
+    def test_late_values_fill_the_picture_and_not_the_past(self, site: Site) -> None:
+        self.whole(site, 1, 5, ranks=7)
+        site.fold(6)
+        site.put(seq=2, at=7, steps={"ranks": [7], "steps": [4, 5], "metrics": {"step_s": [[4, 5]]}})
+
+        site.fold(8)
+
+        settled = columns_settled(attempt_id=site.attempt_id, after_step=5, limit=10)
+        assert len(settled) == 0
+        assert site.value("step_s", [4, 5])[7].tolist() == [4, 5]
+        assert Column.objects.filter(settled_at=None).count() == 0
+
+    def test_a_column_keeps_the_median_end(self, site: Site) -> None:
+        for n, second in enumerate((1, 2, 30)):
+            ended = [(site.now + timedelta(seconds=second)).isoformat()]
+            site.put(
+                sender=f"s{n}",
+                seq=1,
+                steps={"ranks": [n], "steps": [5], "ended_at": ended, "metrics": {"step_s": [[1]]}},
+            )
+
+        site.fold(6)
+
+        settled = columns_settled(attempt_id=site.attempt_id, after_step=None, limit=10)
+        assert settled.ended_at.tolist() == [(site.now + timedelta(seconds=2)).timestamp()]
+        assert settled.received_at.tolist() == [site.now.timestamp()]
+        assert settled.values["step_s"].shape == (8, 1)
+
+
+class TestHeads:
+    def test_the_run_shows_its_step_and_pace(self, site: Site, run: Any) -> None:
+        from apps.runs.selectors import attempt_by_id, run_by_id
+
+        for step in range(10, 16):
+            site.put(
+                seq=step,
+                steps={
+                    "ranks": list(range(8)),
+                    "steps": [step],
+                    "metrics": {"step_s": [[2.0]] * 8, "loss": [[3.5]] * 8, "tokens": [[100]] * 8},
+                },
+            )
+
+        site.fold(1)
+
+        row = run_by_id(run.id)
+        assert (row.step, row.first_step, row.step_s, row.loss) == (15, 10, 2.0, 3.5)
+        assert (row.ranks_reporting, row.tokens_per_s, row.last_report_at) == (8, 400.0, site.now)
+        assert row.series_version == Series.objects.get().version == 1
+        assert attempt_by_id(site.attempt_id).first_step_at is not None
+
+    def test_a_fold_of_an_attempt_that_is_gone_empties_its_inbox(self, site: Site) -> None:
+        site.attempt_id += 1000
+        site.put(beats=[])
+
+        inbox_fold(attempt_id=site.attempt_id, now=site.now)
+
+        assert not Inbox.objects.exists()
+
+
+def test_reports_are_json(site: Site) -> None:
+    site.put(beats=[{"rank": 1, "step": 2}])
+
+    assert orjson.loads(bytes(Inbox.objects.get().body))["beats"] == [{"rank": 1, "step": 2}]
