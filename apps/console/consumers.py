@@ -71,7 +71,7 @@ class Feed(AsyncWebsocketConsumer):
         return parse_qsl(self.scope["query_string"].decode("utf-8", "replace"))
 
     async def _who(self) -> Principal | None:
-        user = self.scope.get("user")
+        user: Any = self.scope.get("user")
         if user is None or not user.is_authenticated:
             return None
         return await database_sync_to_async(principal_of_user)(user)

@@ -58,7 +58,7 @@ def gaps(values: NDArray[np.floating] | Sequence[float]) -> list[float | None]:
     return [float(value) if np.isfinite(value) else None for value in np.asarray(values, dtype=float)]
 
 
-def base(*, unit: str, height: int = 180, x_title: str = "step", cut: bool = False, left: int = 52) -> go.Figure:
+def base(*, unit: str, height: int = 180, cut: bool = False, left: int = 52) -> go.Figure:
     """Return an empty figure in Paceline's manner; `cut` says on the axis that it does not begin at 0."""
     title = f"{unit}{', axis cut' if cut else ''}" if unit or cut else None
     figure = go.Figure()

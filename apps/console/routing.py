@@ -5,6 +5,6 @@ from django.urls import path
 from apps.console.consumers import FleetFeed, StreamFeed
 
 websocket_urlpatterns = [
-    path("ws/feed", StreamFeed.as_asgi()),
-    path("ws/fleet", FleetFeed.as_asgi()),
+    path("ws/feed", StreamFeed.as_asgi()),  # type: ignore[arg-type]  # an ASGI application, as Channels has it
+    path("ws/fleet", FleetFeed.as_asgi()),  # type: ignore[arg-type]
 ]

@@ -1,6 +1,5 @@
 """Nodes by place, the ledger of exclusions, and one node's record."""
 
-import os
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -26,6 +25,9 @@ from apps.remediation.selectors import restart_preview
 from apps.runs.selectors import RunRow, placement_of, runs_by_id
 
 LEDGER_DAYS = 90
+MEASURED = ("temperature", "straggle")
+"""Overlays of the map that need gauges or step times; exclusions are always known."""
+
 UNPLACED = "no place given"
 
 
@@ -102,8 +104,7 @@ def nodes_page(*, cluster_name: str, now: datetime) -> NodesPage:
         ledger_open=sum(row.ended_at is None for row in ledger),
         gpus=sum(len(node.gpus) for node in nodes),
         gpu_models=", ".join(models[:3]),
-        overlays=tuple(name for name in ("temperature", "straggle") if any(tile.values.get(name) for tile in tiles))
-        + ("exclusions",),
+        overlays=(*(name for name in MEASURED if any(tile.values.get(name) for tile in tiles)), "exclusions"),
     )
 
 
@@ -223,8 +224,10 @@ def _tiles(nodes: list[NodeRow], *, now: datetime) -> list[Tile]:
 
 def _prefix(names: list[str]) -> int:
     """Return how many letters all names share before their digits, so that a tile shows what tells them apart."""
-    shared = os.path.commonprefix(names) if len(names) > 1 else ""
-    return len(shared.rstrip("0123456789")) if len(set(map(len, names))) == 1 else 0
+    if len(names) < 2 or len({len(name) for name in names}) > 1:
+        return 0
+    shared = next((at for at, letters in enumerate(zip(*names, strict=True)) if len(set(letters)) > 1), 0)
+    return len(names[0][:shared].rstrip("0123456789"))
 
 
 def node_words(node: NodeRow) -> tuple[str, str]:

@@ -138,7 +138,8 @@ def _lines(
         int(rank) for rank in np.argsort(-np.nan_to_num(ratio, nan=-1.0), kind="stable") if np.isfinite(ratio[rank])
     ]
     top = max(float(ratio[order[0]]) - 1.0, 1e-6) if order else 1.0
-    lines, seen = [], set()
+    lines: list[RankLine] = []
+    seen: set[int] = set()
     for rank in order:
         if rank in seen or len(lines) == SHOWN:
             continue

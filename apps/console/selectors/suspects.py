@@ -160,7 +160,8 @@ def _rent(
     lost = incident.gpu_hours_lost if incident else None
     if lost is None:
         return None
-    acting = _cheapest(preview).gpu_hours if preview and _cheapest(preview) else None
+    cheapest = _cheapest(preview) if preview else None
+    acting = cheapest.gpu_hours if cheapest else None
     per_hour = _per_hour(row, run)
     even_at = None
     if acting is not None and per_hour and acting > lost:

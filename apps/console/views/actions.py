@@ -72,7 +72,7 @@ def _show(
 ) -> HttpResponse:
     moment = now()
     preview = _preview(request, run, node, moment)
-    context = {
+    context: dict[str, Any] = {
         "page": confirm_page(preview, when=_given(request, "when"), now=moment),
         "preview": preview,
         "added": preview.blast.out_after - preview.blast.out_now if preview.blast else 0,
@@ -125,7 +125,7 @@ def _ask(request: HttpRequest, who: Principal, run: RunRow | None, node: NodeRow
         options["from_step"] = int(step)
     if by_hand:
         options = {"done": kind, "command": _given(request, "command")}
-    wish = {
+    wish: dict[str, Any] = {
         "kind": str(ActionKind.RECORD_DONE) if by_hand else kind,
         "run_id": run.id if run else None,
         "node_id": node.id if node else None,
@@ -168,7 +168,7 @@ def copied(request: HttpRequest, *, who: Principal) -> HttpResponse:
 def action(request: HttpRequest, code: str, *, who: Principal) -> HttpResponse:
     """Show an action and how far it has come."""
     row = action_by_code(code)
-    context = {
+    context: dict[str, Any] = {
         "action": row,
         "code": id_write("act", row.id),
         "token": action_token(row),

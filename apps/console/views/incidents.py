@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
@@ -34,7 +35,7 @@ def incidents(request: HttpRequest, *, who: Principal) -> HttpResponse:
     """Show incidents that are not over, or as the filters say."""
     run = request.GET.get("run", "")
     state, class_name = request.GET.get("state", ""), request.GET.get("class", "")
-    context = {
+    context: dict[str, Any] = {
         "rows": incidents_page(
             state=state, class_name=class_name, run_id=run_by_code(run).id if run else None, now=now()
         ),
@@ -75,7 +76,7 @@ def part(request: HttpRequest, number: int, name: str, *, who: Principal) -> Htt
     return render_part(request, f"console/incidents/{name}.html", who=who, **_context(row, who))
 
 
-def _context(row: IncidentRow, who: Principal) -> dict[str, object]:
+def _context(row: IncidentRow, who: Principal) -> dict[str, Any]:
     found = incident_page(row, reader_key=who.key, now=now())
     return {
         "page": found,

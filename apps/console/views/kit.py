@@ -29,7 +29,7 @@ def page(*, scope: str = READ, methods: tuple[str, ...] = ("GET", "HEAD")) -> Ca
                 return _to_sign_in(request)
             if request.method not in methods:
                 return HttpResponse(status=405, headers={"Allow": ", ".join(methods)})
-            who = principal_of_user(request.user)  # type: ignore[arg-type]
+            who = principal_of_user(request.user)
             try:
                 if not who.may(scope):
                     raise Forbidden(f"This needs the right to {scope}; ask an admin for another role.")
@@ -68,7 +68,7 @@ def render_part(
 
 def error_page(request: HttpRequest, error: PacelineError, *, who: Principal) -> HttpResponse:
     """Say what failed, with its code and the request's id; a part gets a banner in its place."""
-    context = {
+    context: dict[str, Any] = {
         "error": error,
         "code": error.code,
         "facts": error.facts,

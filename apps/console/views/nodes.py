@@ -1,5 +1,7 @@
 """Nodes by place, and one node's record."""
 
+from typing import Any
+
 from django.http import HttpRequest, HttpResponse
 
 from apps.common.access import Principal
@@ -24,7 +26,7 @@ def nodes(request: HttpRequest, *, who: Principal) -> HttpResponse:
     moment = now()
     found = nodes_page(cluster_name=request.GET.get("cluster", ""), now=moment)
     chosen = request.GET.get("node", "")
-    context: dict[str, object] = {"page": found, "chosen": chosen}
+    context: dict[str, Any] = {"page": found, "chosen": chosen}
     if chosen and found.cluster:
         context["card"] = node_card(node_by_code(f"{found.cluster.name}:{chosen}"), who=who, now=moment)
     if request.GET.get("part"):

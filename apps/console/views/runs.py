@@ -1,5 +1,7 @@
 """The fleet of runs, and the parts of the frame."""
 
+from typing import Any
+
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
@@ -18,7 +20,7 @@ def runs(request: HttpRequest, *, who: Principal) -> HttpResponse:
     """Show all runs, or with `?part=1` the list alone."""
     chosen = request.GET.get("cluster", "")
     cluster = cluster_by_name(chosen) if chosen else None
-    context = {
+    context: dict[str, Any] = {
         "page": runs_page(cluster_id=cluster.id if cluster else None, now=now()),
         "clusters": clusters_all(),
         "chosen": chosen,
