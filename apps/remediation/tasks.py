@@ -1,5 +1,6 @@
 """Clockwork of remediation. `order_run` is the one task of three calls: claim, launcher, settle."""
 
+from collections.abc import Callable
 from typing import Any
 
 from celery import shared_task
@@ -34,18 +35,24 @@ def order_look(*, order_id: int, **_later: Any) -> None:
 def orders_sweep(**_later: Any) -> None:
     """Find what is due: expired and waiting actions, orders to hand out or to doubt, starts to watch."""
     moment = now()
-    for action_id in selectors.actions_overdue(now=moment):
-        services.action_expire(action_id=action_id, now=moment)
-    for action_id in selectors.actions_waiting():
-        services.action_advance(action_id=action_id, now=moment)
-    for order_id in selectors.orders_stale(now=moment, after_s=CLAIM_LIMIT_S):
-        services.order_doubt(order_id=order_id, now=moment)
-    for order_id in selectors.orders_due(now=moment):
-        queue_now("remediation.order_run", order_id=order_id)
-    for order_id in selectors.orders_uncertain(now=moment):
-        queue_now("remediation.order_look", order_id=order_id)
-    for action_id in selectors.actions_watched():
-        services.action_watch(action_id=action_id, now=moment)
+    errors: list[Exception] = []
+
+    def each(ids: list[int], do: Callable[[int], None]) -> None:
+        for number in ids:
+            try:
+                do(number)
+            except Exception as error:  # one that cannot be handled must not hold up the others
+                errors.append(error)
+
+    each(selectors.actions_overdue(now=moment), lambda n: services.action_expire(action_id=n, now=moment))
+    each(selectors.actions_waiting(), lambda n: services.action_advance(action_id=n, now=moment))
+    stale = selectors.orders_stale(now=moment, after_s=CLAIM_LIMIT_S)
+    each(stale, lambda n: services.order_doubt(order_id=n, now=moment))
+    each(selectors.orders_due(now=moment), lambda n: queue_now("remediation.order_run", order_id=n))
+    each(selectors.orders_uncertain(now=moment), lambda n: queue_now("remediation.order_look", order_id=n))
+    each(selectors.actions_watched(), lambda n: services.action_watch(action_id=n, now=moment))
+    if errors:
+        raise ExceptionGroup("some actions could not be looked after", errors)
 
 
 @shared_task(name="remediation.launches_watch")

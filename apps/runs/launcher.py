@@ -42,6 +42,14 @@ def launcher_of(stored: Mapping[str, Any]) -> LauncherSetting | None:
     return _read(stored)[0] if stored else None
 
 
+def launcher_usable(stored: Mapping[str, Any]) -> LauncherSetting | None:
+    """Return the launcher that a run's settings hold, None where there is none that could be used."""
+    try:
+        return launcher_of(stored)
+    except BadRequest:
+        return None
+
+
 def launcher_checked(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return a launcher as it may be stored, and the names that were ignored; an empty one takes the launcher away.
 

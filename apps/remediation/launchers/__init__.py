@@ -12,8 +12,10 @@ from apps.remediation.launchers.local import LocalLauncher
 from apps.remediation.launchers.webhook import WebhookLauncher
 from apps.remediation.launching import Launcher, LaunchRefused, LaunchUnavailable, LaunchUncertain, Receipt
 from apps.remediation.selectors.actions import launches_alive
-from apps.remediation.selectors.rows import OrderInHand, Outcome
+from apps.remediation.selectors.rows import LaunchFact, OrderInHand, Outcome
 from apps.remediation.services.watching import launch_noted
+from apps.runs.choices import AttemptState
+from apps.runs.selectors import attempt_by_id
 
 LAUNCHERS: dict[str, Launcher] = {
     LauncherKind.LOCAL: LocalLauncher(),
@@ -52,12 +54,17 @@ def order_read_back(order: OrderInHand) -> Outcome:
 
 
 def launches_look(*, now: datetime) -> int:
-    """Look at everything that was launched and not yet seen to end; return how many are gone."""
+    """Look at everything that was launched and not yet seen to end; return how many are gone.
+
+    What a launcher cannot see is over when its attempt is.
+    """
     gone = 0
     for launch in launches_alive():
         launcher = LAUNCHERS.get(launch.launcher)
         fact = launcher.look(launch) if launcher is not None else None
-        if fact is not None and fact.gone:
+        if fact is None:
+            fact = LaunchFact(gone=attempt_by_id(launch.attempt_id).state == AttemptState.ENDED)
+        if fact.gone:
             launch_noted(launch_id=launch.id, fact=fact, now=now)
             gone += 1
     return gone

@@ -103,13 +103,13 @@ def action_preview(
 
     Raises:
         NotFound, Ambiguous: a node that is to be put out is unknown.
-        BadRequest: the run's launcher cannot be used, or `from_step` is no checkpoint that could be used.
+        BadRequest: `from_step` is no checkpoint that could be used.
     """
     cluster_id = run.cluster_id if run is not None else node.cluster_id if node is not None else 0
     exclude = _excluded(kind, node, exclude_nodes, cluster_id)
     checkpoints = _checkpoints(run) if kind == ActionKind.RESTART_RUN else ()
     step = _from_step(run, kind, from_step)
-    setting = launcher_of(run.launcher) if run is not None else None
+    setting, wrong = _setting(run)
     launch = launch_of_attempt(run.attempt_id) if run is not None and run.attempt_id is not None else None
     all_nodes = nodes_of(cluster_id=cluster_id)
     out_names = exclude_names(all_nodes, setting, exclude)
@@ -119,6 +119,7 @@ def action_preview(
     )
     held_by = action_holding(run_id=run.id if run else None, node_ids=[row.id for row in exclude])
     can, why_not = _can(kind, run, setting, launch, exclude)
+    why_not = wrong if not can and wrong else why_not
     prices = _prices(kind, run, step)
     plan = Plan(
         kind=kind,
@@ -201,6 +202,14 @@ def _excluded(kind: str, node: NodeRow | None, names: Sequence[str], cluster_id:
     return tuple({row.id: row for row in rows}.values())
 
 
+def _setting(run: RunRow | None) -> tuple[LauncherSetting | None, str]:
+    """Return the run's launcher, or none and what is wrong with it."""
+    try:
+        return (launcher_of(run.launcher) if run is not None else None), ""
+    except BadRequest as error:
+        return None, f"The run's launcher cannot be used: {error}"
+
+
 def _checkpoints(run: RunRow | None) -> tuple[CheckpointRow, ...]:
     if run is None:
         return ()
@@ -261,7 +270,9 @@ def _can(
 def _prices(kind: str, run: RunRow | None, step: int | None) -> list[Price]:
     if run is None or kind not in _STOPS:
         return []
-    return prices_of(run, from_step=step if kind == ActionKind.RESTART_RUN else resume_step_default(run))
+    if kind == ActionKind.STOP_RUN:
+        return prices_of(run, from_step=resume_step_default(run), goes_on=False)
+    return prices_of(run, from_step=step)
 
 
 def _held_guard(held_by: ActionRow | None, run: RunRow | None) -> GuardRow:

@@ -40,6 +40,9 @@ class Downtime:
     high_s: float | None
 
 
+NO_DOWNTIME = Downtime(n=0, median_s=0.0, low_s=0.0, high_s=0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Price:
     """The price of one choice. `wait_s` is how long until it begins, `full_pace_s` until the run is back at its step."""
@@ -157,23 +160,21 @@ def newest_save(attempt_id: int) -> int:
     return rows[0].step if rows else -1
 
 
-def price_now(run: RunRow, *, from_step: int | None, downtime: Downtime | None = None) -> Price:
-    """Return the price of stopping this moment and going on from `from_step`."""
-    return _price(
+def prices_of(run: RunRow, *, from_step: int | None, goes_on: bool = True) -> list[Price]:
+    """Return the price of each moment, the soonest first; a run without an open attempt can only be started now.
+
+    `goes_on` False: it is stopped for good, so that only the steps given up count.
+    """
+    downtime = downtime_of(attempts_of(run.id, limit=LOOK_BACK + 1)) if goes_on else NO_DOWNTIME
+    now = _price(
         run,
         moment=Moment.NOW,
         from_step=from_step,
         stop_step=run.step,
         wait_steps=0,
         save_s=0.0,
-        downtime=downtime or downtime_of(attempts_of(run.id, limit=LOOK_BACK + 1)),
+        downtime=downtime,
     )
-
-
-def prices_of(run: RunRow, *, from_step: int | None) -> list[Price]:
-    """Return the price of each moment, the soonest first; a run without an open attempt can only be started now."""
-    downtime = downtime_of(attempts_of(run.id, limit=LOOK_BACK + 1))
-    now = price_now(run, from_step=from_step, downtime=downtime)
     if run.attempt_state != AttemptState.OPEN:
         return [now]
     saves = saves_of(run)
@@ -223,7 +224,9 @@ def _price(
     total = None if any(part is None for part in parts) else sum(part for part in parts if part is not None)
     times = (wait_s, downtime.median_s, redo_s)
     loss = pace.loss_per_hour
-    pays_back = total is not None and loss is not None and (pace.slow_share or 0.0) > SLOW_SHARE
+    pays_back = (
+        downtime is not NO_DOWNTIME and total is not None and loss is not None and (pace.slow_share or 0.0) > SLOW_SHARE
+    )
     return Price(
         moment=str(moment),
         from_step=from_step,

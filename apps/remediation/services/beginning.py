@@ -14,7 +14,7 @@ from apps.remediation.models import Action, ActionNode, Order
 from apps.remediation.selectors.guards import GuardRow, guards_of_exclusion, node_names
 from apps.remediation.services.moving import action_move, scene_lock
 from apps.runs.choices import AttemptState
-from apps.runs.launcher import launcher_of
+from apps.runs.launcher import launcher_usable
 from apps.runs.selectors import run_by_id
 
 
@@ -25,7 +25,7 @@ def action_begin(log: Log, action: Action, *, now: datetime) -> None:
         return
     assert action.run is not None
     run = run_by_id(action.run.pk)
-    setting = launcher_of(run.launcher)
+    setting = launcher_usable(run.launcher)
     if setting is None:
         action_move(log, action, ActionState.REFUSED, text="The run has no launcher any more.", now=now)
         return

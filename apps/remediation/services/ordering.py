@@ -29,7 +29,7 @@ from apps.remediation.services.moving import (
     order_scene_lock,
 )
 from apps.remediation.services.waiting import expired_text
-from apps.runs.launcher import LauncherSetting, launcher_of
+from apps.runs.launcher import LauncherSetting, launcher_usable
 from apps.runs.selectors import attempt_by_id, run_by_id
 from apps.runs.services import attempt_open
 
@@ -51,7 +51,7 @@ def order_claim(*, order_id: int, now: datetime) -> OrderInHand | None:
             return None
         if action.state not in (ActionState.REQUESTED, ActionState.RUNNING):
             return None
-        setting = launcher_of(scene.run.launcher)
+        setting = launcher_usable(scene.run.launcher)
         if not _may_go_on(log, scene, setting, now=now) or setting is None:
             return None
         if action.state == ActionState.REQUESTED:
@@ -78,8 +78,9 @@ def order_in_hand(order_id: int, *, token: str = "") -> OrderInHand:
     order = Order.objects.select_related("action__run").get(pk=order_id)
     action, run = order.action, order.action.run
     assert run is not None
-    setting = launcher_of(run.launcher)
-    assert setting is not None
+    setting = launcher_usable(run.launcher)
+    if setting is None or setting.kind != order.launcher:
+        setting = LauncherSetting(kind=order.launcher)  # changed since: what was handed out can still be read back
     out = exclude_names(nodes_of(cluster_id=run.cluster_id), setting)
     old = order.attempt_id if order.kind == OrderKind.STOP else None
     return OrderInHand(

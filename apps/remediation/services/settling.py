@@ -13,7 +13,7 @@ from apps.remediation.services.beginning import order_create
 from apps.remediation.services.moving import OrderScene, action_log, action_move, milestone_add, order_scene_lock
 from apps.remediation.services.ordering import BY, attempt_of_order
 from apps.runs.choices import AttemptState, Authority, EndReason
-from apps.runs.launcher import launcher_of
+from apps.runs.launcher import launcher_usable
 from apps.runs.selectors import attempt_by_id, run_by_id
 from apps.runs.services import attempt_end, status_update
 
@@ -118,7 +118,7 @@ def _launched(scene: OrderScene, outcome: Outcome, now: datetime) -> None:
 def _going_on(log: Log, scene: OrderScene, outcome: Outcome, now: datetime) -> None:
     order, run = scene.order, scene.run
     _certain(log, scene, outcome, now)
-    setting = launcher_of(run.launcher)
+    setting = launcher_usable(run.launcher)
     asked_at = order.asked_at or now
     limit = timedelta(seconds=(setting.stop_grace_s if setting else 0.0) + STOP_SLACK_S)
     if now - asked_at > limit:

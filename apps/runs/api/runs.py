@@ -17,6 +17,7 @@ from apps.journal.choices import Source
 from apps.runs.api.answers import run_answer, run_whole_answer
 from apps.runs.api.fields import RunFields
 from apps.runs.choices import RunState
+from apps.runs.launcher import launcher_checked
 from apps.runs.limits import limits_checked
 from apps.runs.selectors import run_by_code, runs_all
 from apps.runs.services import ADMINISTRATIVE, OPERATIONAL, run_put
@@ -67,6 +68,9 @@ class OneRun(Door):
         cluster_id = self._cluster(code, given.pop("cluster", None))
         if "limits" in given:
             given["limits"] = limits_checked(given["limits"])
+        if "launcher" in given:
+            given["launcher"], unknown = launcher_checked(given["launcher"])
+            ignored += unknown
         run_id, is_new = run_put(
             slug=code, cluster_id=cluster_id, fields=given, by=self.principal.name, source=Source.API, now=moment
         )
