@@ -28,6 +28,25 @@ def eventually(holds: Callable[[], object]) -> bool:
     return False
 
 
+@dataclass(frozen=True)
+class ProcessRow:
+    """What tells one live process from another."""
+
+    parent: int
+    start_ticks: int
+    command: str
+
+
+def process_row(pid: int) -> ProcessRow | None:
+    """Return a process's row, None where there is none or only a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+        command = Path(f"/proc/{pid}/cmdline").read_text("utf-8", "replace").replace("\0", " ").strip()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else ProcessRow(int(fields[1]), int(fields[19]), command)
+
+
 @dataclass
 class Marked:
     """Starts processes under one mark and finds every descendant of them."""
@@ -36,6 +55,7 @@ class Marked:
     hidden: tuple[str, ...] = ()
     """Variables of this test session that the processes must not see."""
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+    seen: dict[int, int] = field(default_factory=dict)
 
     def start(self, *command: str, **environment: str) -> subprocess.Popen[bytes]:
         """Start `command` in a process group of its own, its output readable byte by byte."""
@@ -59,13 +79,24 @@ class Marked:
         return self.start(sys.executable, "-m", "tests.config.local.keeper", str(self.folder), *programs)
 
     def pids(self) -> dict[int, str]:
-        """Return pid and command line of every live process under the mark."""
-        found = {}
-        for entry in Path("/proc").iterdir():
-            with suppress(OSError):
-                if entry.name.isdigit() and f"{MARK}={self.mark}".encode() in (entry / "environ").read_bytes():
-                    found[int(entry.name)] = (entry / "cmdline").read_text("utf-8").replace("\0", " ").strip()
-        return found
+        """Return pid and command line of every live process that carries the mark, or descends from one that did.
+
+        Servers write their title over their own environment, and orphans lose their parent: whoever was seen once is
+        known by pid and start time from then on.
+        """
+        table = {pid: row for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if (row := process_row(pid))}
+        family = {pid for pid in table if self.carries_mark(pid) or self.seen.get(pid) == table[pid].start_ticks}
+        while more := {pid for pid, row in table.items() if row.parent in family} - family:
+            family |= more
+        self.seen = {pid: table[pid].start_ticks for pid in family}
+        return {pid: table[pid].command for pid in sorted(family)}
+
+    def carries_mark(self, pid: int) -> bool:
+        """Return whether a process has this test's mark in its environment."""
+        try:
+            return f"{MARK}={self.mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            return False
 
     def running(self, command: str) -> set[int]:
         """Return the pids under the mark whose whole command line is `command`."""
