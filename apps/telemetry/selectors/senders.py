@@ -1,7 +1,9 @@
 """Who sends for an attempt, and how well that works."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+
+import orjson
 
 from apps.telemetry.choices import ScopeKind
 from apps.telemetry.selectors.sql import cursor
@@ -37,18 +39,18 @@ FROM telemetry_folded f WHERE scope_kind = %s AND scope_id = %s GROUP BY sender 
 """
 
 
+_WAITING = """
+SELECT sender, max(received_at) FROM (SELECT sender, received_at FROM telemetry_inbox
+    WHERE owner_kind = 'ATTEMPT' AND owner_id = %s ORDER BY id DESC LIMIT 20000) i GROUP BY sender
+"""
+
+
 def senders_of(attempt_id: int) -> list[SenderRow]:
-    """Return an attempt's senders by name; each counts over all of its restarts."""
-    return _senders(ScopeKind.ATTEMPT, attempt_id)
-
-
-def _senders(scope_kind: str, scope_id: int) -> list[SenderRow]:
-    import orjson
-
+    """Return an attempt's senders by name, each over all of its restarts; reports that wait to be folded count as heard."""
     with cursor() as c:
-        c.execute(_SENDERS, (scope_kind, scope_id))
-        return [
-            SenderRow(
+        c.execute(_SENDERS, (ScopeKind.ATTEMPT.value, attempt_id))
+        found = {
+            sender: SenderRow(
                 sender=sender,
                 node_id=node_id,
                 last_received_at=last,
@@ -60,7 +62,12 @@ def _senders(scope_kind: str, scope_id: int) -> list[SenderRow]:
                 rewritten=rewritten,
             )
             for sender, node_id, last, reports, missing, drops, offset, boots, rewritten in c
-        ]
+        }
+        c.execute(_WAITING, (attempt_id,))
+        for sender, heard_at in c:
+            known = found.get(sender) or SenderRow(sender, None, heard_at, 0, 0, {}, None, 0, 0)
+            found[sender] = replace(known, last_received_at=max(heard_at, known.last_received_at))
+    return [found[sender] for sender in sorted(found)]
 
 
 def skew_of(offset_s: float | None) -> float | None:

@@ -1,0 +1,204 @@
+"""What was told besides numbers, folded and still waiting."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from django.db.models import Q
+
+from apps.runs.selectors import attempt_by_id, placement_of
+from apps.telemetry.choices import FactKind, OwnerKind
+from apps.telemetry.models import Fact, NonFinite, Refusal, SeriesMetric, Stack
+from apps.telemetry.selectors.series import series_of
+from apps.telemetry.selectors.sql import cursor
+
+MOST_FACTS = 20_000
+MOST_EXITS = 20_000
+"""Exit events that wait and are read at once: more than any attempt's crash is told by one second's reports."""
+
+
+@dataclass(frozen=True, slots=True)
+class FactRow:
+    """One fact; `kind` is the lower-case word of senders. `id` 0: it waits in the inbox still."""
+
+    id: int
+    kind: str
+    happened_at: datetime
+    received_at: datetime
+    sender: str
+    rank: int | None
+    node_id: int | None
+    text: str
+    code: int | None
+    signal: int | None
+    payload: dict[str, Any]
+    current: bool
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class NonFiniteRow:
+    """A value that was produced but is not finite: `which` is NAN, +INF or -INF."""
+
+    metric: str
+    step: int
+    rank: int
+    which: str
+
+
+@dataclass(frozen=True, slots=True)
+class StackRow:
+    """The newest Python stack that a rank sent."""
+
+    rank: int
+    happened_at: datetime
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalRow:
+    """What of a sender was not taken over for one reason."""
+
+    sender: str
+    reason: str
+    count: int
+    sample: str
+    first_at: datetime
+    last_at: datetime
+
+
+class _Exit(msgspec.Struct):
+    rank: int | None = None
+    happened_at: datetime | None = None
+    text: str | None = None
+    code: int | None = None
+    signal: int | None = None
+
+
+_exits = msgspec.json.Decoder(list[msgspec.Raw])
+_exit = msgspec.json.Decoder(_Exit)
+
+
+def facts_of(attempt_id: int, *, after_id: int = 0, kinds: Sequence[str] = ()) -> list[FactRow]:
+    """Return an attempt's facts by id, then exits that wait in the inbox; facts of its nodes since it began are among them.
+
+    `kinds` are lower-case words; none means all. A repeat of a text raises `count` and is no new fact.
+    """
+    attempt = attempt_by_id(attempt_id)
+    placement = placement_of(attempt_id)
+    mine = Q(attempt_id=attempt_id)
+    if placement is not None:
+        of_nodes = Q(attempt_id=None, node_id__in=placement.node_ids, received_at__gte=attempt.started_at)
+        if attempt.ended_at is not None:
+            of_nodes &= Q(received_at__lte=attempt.ended_at)
+        mine |= of_nodes
+    rows = Fact.objects.filter(mine, pk__gt=after_id)
+    if kinds:
+        rows = rows.filter(kind__in=[kind.upper() for kind in kinds])
+    found = [_row(row) for row in rows.order_by("pk")[:MOST_FACTS]]
+    if not kinds or "exit" in [kind.lower() for kind in kinds]:
+        found += exits_unfolded(attempt_id)
+    return found
+
+
+def exits_unfolded(attempt_id: int) -> list[FactRow]:
+    """Return the exits in reports that are not folded yet, oldest report first: a lost rank waits for no inbox."""
+    with cursor() as c:
+        c.execute(
+            """SELECT sender, received_at, exits FROM telemetry_inbox
+               WHERE owner_kind = %s AND owner_id = %s AND exits IS NOT NULL ORDER BY id LIMIT %s""",
+            (OwnerKind.ATTEMPT.value, attempt_id, MOST_EXITS),
+        )
+        return [_waiting(sender, received, event) for sender, received, raw in c for event in _events(raw)]
+
+
+def nonfinite_of(attempt_id: int, *, after_step: int | None, limit: int) -> list[NonFiniteRow]:
+    """Return an attempt's values that are not finite past `after_step`, by step, metric, rank, at most `limit`."""
+    series = series_of("RANK", attempt_id)
+    if series is None:
+        return []
+    names = {number: name for name, number in series.numbers.items()}
+    rows = NonFinite.objects.filter(series_id=series.id, step__gt=-1 if after_step is None else after_step)
+    found = rows.order_by("step", "metric", "rank").values_list("metric", "step", "rank", "which")[:limit]
+    return [NonFiniteRow(names[metric], step, rank, which) for metric, step, rank, which in found]
+
+
+def stacks_of(attempt_id: int) -> list[StackRow]:
+    """Return the newest stack of each rank that sent one, by rank."""
+    rows = Stack.objects.filter(attempt_id=attempt_id).order_by("rank")
+    return [StackRow(rank=row.rank, happened_at=row.happened_at, text=row.text) for row in rows]
+
+
+def refusals_of(
+    scope_kind: str, scope_id: int, *, after: tuple[str, str] | None = None, limit: int = 1000
+) -> list[RefusalRow]:
+    """Return what of a scope's reports was not taken over, by sender then reason, after the pair `after`."""
+    rows = Refusal.objects.filter(scope_kind=scope_kind, scope_id=scope_id)
+    if after is not None:
+        rows = rows.filter(Q(sender__gt=after[0]) | Q(sender=after[0], reason__gt=after[1]))
+    return [
+        RefusalRow(
+            sender=row.sender,
+            reason=row.reason,
+            count=row.count,
+            sample=row.sample,
+            first_at=row.first_at,
+            last_at=row.last_at,
+        )
+        for row in rows.order_by("sender", "reason")[:limit]
+    ]
+
+
+def metrics_of(attempt_id: int) -> list[str]:
+    """Return the metrics that an attempt's ranks sent, first heard first."""
+    rows = SeriesMetric.objects.filter(series__kind="RANK", series__owner_id=attempt_id)
+    return list(rows.order_by("number").values_list("name", flat=True))
+
+
+def _row(row: Fact) -> FactRow:
+    return FactRow(
+        id=row.pk,
+        kind=FactKind(row.kind).value.lower(),
+        happened_at=row.happened_at,
+        received_at=row.received_at,
+        sender=row.payload.get("sender", ""),
+        rank=row.rank,
+        node_id=row.node_id,
+        text=row.text,
+        code=row.code,
+        signal=row.signal,
+        payload=row.payload,
+        current=row.current,
+        count=row.count,
+    )
+
+
+def _events(raw: bytes) -> list[_Exit]:
+    found = []
+    for item in _exits.decode(raw):
+        try:
+            found.append(_exit.decode(item))
+        except (msgspec.MsgspecError, RecursionError):
+            continue  # refused when it is folded
+    return found
+
+
+def _waiting(sender: str, received_at: datetime, event: _Exit) -> FactRow:
+    happened = event.happened_at if event.happened_at is not None and event.happened_at.tzinfo else received_at
+    return FactRow(
+        id=0,
+        kind="exit",
+        happened_at=happened,
+        received_at=received_at,
+        sender=sender,
+        rank=event.rank,
+        node_id=None,
+        text=event.text or "",
+        code=event.code,
+        signal=event.signal,
+        payload={"sender": sender},
+        current=True,
+        count=1,
+    )
