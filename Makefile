@@ -17,7 +17,7 @@ run: python
 
 # All tests, browser tests included. Some of them: make test ARGS="tests/config -x"
 test: python
-	@$(SETUP) local,dev --browser -- -m pytest -n 2 --dist loadgroup $(ARGS)
+	@$(SETUP) local,dev --browser -- -m pytest -n 2 --dist loadfile $(ARGS)
 
 # Format, lint, types, the direction of imports, and whether a migration is missing.
 check: python

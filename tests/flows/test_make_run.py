@@ -14,7 +14,7 @@ import pytest
 from apps.config.local.install import PYTHON, STAMP, fingerprint
 from tests.marked import REPOSITORY, Marked, eventually, marking, read_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("make-run")]
+pytestmark = pytest.mark.slow
 
 OURS = ("DATABASE_URL", "REDIS_URL", "PACELINE_CHANNEL_PREFIX", "PACELINE_PUBLIC_URL", "DJANGO_SETTINGS_MODULE")
 """What the test session exports for itself, and an installation must not see."""
