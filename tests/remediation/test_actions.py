@@ -448,7 +448,7 @@ class TestPrice:
         assert (now_price.from_step, now_price.steps, now_price.downtime_s) == (150, 20, 360.0)
         assert now_price.gpu_hours == pytest.approx((20 * 4 + 360) * 8 / 3600)
         assert preview.loss_per_hour == pytest.approx(2.0)
-        assert now_price.payback_s == pytest.approx((20 * 4 + 360) * 8 / 3600 / 2 * 3600)
+        assert now_price.payback_s == pytest.approx((20 * 4 + 360) / (4 - 3) * 4)
         # The save of step 200 takes 30 steps, and 2 more while it is written: those are done again.
         assert (at_save.from_step, at_save.stop_step, at_save.steps) == (200, 202, 2)
         assert at_save.wait_s == pytest.approx(32 * 4.0)

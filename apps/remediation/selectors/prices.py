@@ -9,6 +9,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from apps.engine.estimates.price import Spread, payback_steps, spread_of
 from apps.remediation.choices import AT_A_SAVE, Moment
 from apps.runs.choices import AttemptState
 from apps.runs.selectors import (
@@ -30,17 +31,8 @@ SLOW_SHARE = 0.01
 """Below this share of a step there is nothing to be paid back: it is within what a step varies by."""
 
 
-@dataclass(frozen=True, slots=True)
-class Downtime:
-    """From the end of one attempt to the first step of the next, over `n` restarts of this run, in seconds."""
-
-    n: int
-    median_s: float | None
-    low_s: float | None
-    high_s: float | None
-
-
-NO_DOWNTIME = Downtime(n=0, median_s=0.0, low_s=0.0, high_s=0.0)
+NO_DOWNTIME = Spread(median_s=0.0, least_s=0.0, most_s=0.0, n=0)
+"""Of what is stopped for good: nothing is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +70,16 @@ class Pace:
     best_step_s: float | None
 
     @property
-    def slow_share(self) -> float | None:
-        """Return the share of each step that is lost to slowness, None if not measured."""
+    def slow_s(self) -> float | None:
+        """Return the seconds that each step takes longer than at its best, None if not measured."""
         if not self.step_s or not self.best_step_s:
             return None
-        return max(0.0, 1.0 - self.best_step_s / self.step_s)
+        return max(0.0, self.step_s - self.best_step_s)
+
+    @property
+    def slow_share(self) -> float | None:
+        """Return the share of each step that is lost to slowness, None if not measured."""
+        return None if self.slow_s is None or not self.step_s else self.slow_s / self.step_s
 
     @property
     def loss_per_hour(self) -> float | None:
@@ -105,19 +102,17 @@ class Saves:
     blocks_s: float | None
 
 
-def downtime_of(attempts: Sequence[AttemptRow]) -> Downtime:
-    """Return the measured downtime of a run's restarts; `attempts` newest first."""
-    gaps = []
-    for later, earlier in pairwise(attempts):
-        if later.first_step_at is None or earlier.ended_at is None:
-            continue
-        gap_s = (later.first_step_at - earlier.ended_at).total_seconds()
-        if 0 <= gap_s <= LONGEST_RESTART_S:
-            gaps.append(gap_s)
-    gaps = gaps[:LOOK_BACK]
-    if not gaps:
-        return Downtime(n=0, median_s=None, low_s=None, high_s=None)
-    return Downtime(n=len(gaps), median_s=median(gaps), low_s=min(gaps), high_s=max(gaps))
+def downtime_of(attempts: Sequence[AttemptRow]) -> Spread | None:
+    """Return how long this run's own restarts took, from one attempt's end to the next one's first step, None without any.
+
+    `attempts`: newest first.
+    """
+    gaps = [
+        (later.first_step_at - earlier.ended_at).total_seconds()
+        for later, earlier in pairwise(attempts)
+        if later.first_step_at is not None and earlier.ended_at is not None
+    ]
+    return spread_of([gap_s for gap_s in gaps if 0 <= gap_s <= LONGEST_RESTART_S][:LOOK_BACK])
 
 
 def saves_of(run: RunRow) -> Saves:
@@ -182,7 +177,7 @@ def prices_of(run: RunRow, *, from_step: int | None, goes_on: bool = True) -> li
     return [now, *(_price_at_save(run, saves, moment, wait, downtime) for moment in AT_A_SAVE)]
 
 
-def _price_at_save(run: RunRow, saves: Saves, moment: str, wait: int | None, downtime: Downtime) -> Price:
+def _price_at_save(run: RunRow, saves: Saves, moment: str, wait: int | None, downtime: Spread | None) -> Price:
     step = None if run.step is None or wait is None else run.step + wait
     behind = None
     if saves.takes_s is not None and run.step_s:
@@ -213,35 +208,40 @@ def _price(
     stop_step: int | None,
     wait_steps: int | None,
     save_s: float | None,
-    downtime: Downtime,
+    downtime: Spread | None,
 ) -> Price:
     pace = pace_of(run)
     steps = None if stop_step is None else max(0, stop_step - (from_step or 0))
     redo_s = None if steps is None or pace.step_s is None else steps * pace.step_s
     wait_s = 0.0 if wait_steps == 0 else None if wait_steps is None or pace.step_s is None else wait_steps * pace.step_s
     slow_s = 0.0 if wait_s == 0 else None if wait_s is None else wait_s * (pace.slow_share or 0.0)
-    parts = [pace.gpu_hours(part) for part in (redo_s, save_s, slow_s, downtime.median_s)]
-    total = None if any(part is None for part in parts) else sum(part for part in parts if part is not None)
-    times = (wait_s, downtime.median_s, redo_s)
-    loss = pace.loss_per_hour
-    pays_back = (
-        downtime is not NO_DOWNTIME and total is not None and loss is not None and (pace.slow_share or 0.0) > SLOW_SHARE
-    )
+    downtime_s = downtime.median_s if downtime is not None else None
+    costs = (redo_s, save_s, slow_s, downtime_s)
+    cost_s = None if any(cost is None for cost in costs) else sum(cost for cost in costs if cost is not None)
+    times = (wait_s, downtime_s, redo_s)
     return Price(
         moment=str(moment),
         from_step=from_step,
         stop_step=stop_step,
         steps=steps,
-        redo_gpu_hours=parts[0],
-        save_gpu_hours=parts[1],
+        redo_gpu_hours=pace.gpu_hours(redo_s),
+        save_gpu_hours=pace.gpu_hours(save_s),
         wait_s=wait_s,
-        slow_gpu_hours=parts[2],
-        downtime_s=downtime.median_s,
-        downtime_low_s=downtime.low_s,
-        downtime_high_s=downtime.high_s,
-        downtime_n=downtime.n,
-        downtime_gpu_hours=parts[3],
-        gpu_hours=total,
+        slow_gpu_hours=pace.gpu_hours(slow_s),
+        downtime_s=downtime_s,
+        downtime_low_s=downtime.least_s if downtime is not None else None,
+        downtime_high_s=downtime.most_s if downtime is not None else None,
+        downtime_n=downtime.n if downtime is not None else 0,
+        downtime_gpu_hours=pace.gpu_hours(downtime_s),
+        gpu_hours=pace.gpu_hours(cost_s),
         full_pace_s=None if any(part is None for part in times) else sum(part for part in times if part is not None),
-        payback_s=total / loss * 3600 if pays_back and total is not None and loss else None,
+        payback_s=None if downtime is NO_DOWNTIME else _payback_s(pace, cost_s),
     )
+
+
+def _payback_s(pace: Pace, cost_s: float | None) -> float | None:
+    """Return after how long going on slowly would have cost as much; None where there is nothing to be paid back."""
+    if cost_s is None or pace.slow_s is None or pace.step_s is None or (pace.slow_share or 0.0) <= SLOW_SHARE:
+        return None
+    steps = payback_steps(cost_s, slowdown_s=pace.slow_s)
+    return None if steps is None else steps * pace.step_s
