@@ -30,6 +30,7 @@ from apps.rehearsal.trainer.faults import (
 from apps.rehearsal.trainer.gauges import MODEL
 from apps.remediation.choices import ActionKind
 from apps.remediation.selectors.rows import ActionRow
+from apps.remediation.services import action_request
 from apps.runs.choices import AttemptState, Mode
 from apps.runs.launcher import launcher_checked
 from apps.runs.selectors import RunRow, run_by_id
@@ -158,8 +159,6 @@ def practice_stop(*, principal: Principal, source: str, now: datetime) -> Action
 
 
 def _request(run: RunRow, kind: str, reason: str, principal: Principal, source: str, now: datetime) -> ActionRow:
-    from apps.remediation.services import action_request
-
     return action_request(
         principal=principal, kind=kind, run_id=run.id, node_id=None, reason=reason, source=source, now=now
     )
