@@ -2,7 +2,7 @@
 
 Run as a script, standard library only, by an interpreter without site packages: a `preexec_fn` would run between fork
 and exec of a process that may have threads. Arguments: the parent's pid, the signal to get when it dies, how to change
-identity (`same`, `namespace`, or `UID:GID`), and the program.
+identity (`same`, `namespace`, `UID:GID`, or `UID:GID:reach`), and the program.
 """
 
 import ctypes
@@ -15,6 +15,13 @@ PR_SET_PDEATHSIG = 1
 
 CLONE_NEWUSER = 0x10000000
 """unshare(2): a user namespace of one's own."""
+
+PR_SET_KEEPCAPS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 8, 47, 2
+"""prctl(2): keep capabilities through a change of user, and hand one on through an exec."""
+
+CAPABILITY_VERSION_3 = 0x20080522
+CAP_DAC_OVERRIDE = 1
+"""capabilities(7): open what the file modes alone would not allow."""
 
 INNER_ID = 1000
 """What root is called inside the namespace; any number but 0 does for PostgreSQL."""
@@ -35,15 +42,31 @@ def enter_namespace() -> None:
             file.write(text)
 
 
+def keep_reach() -> None:
+    """Keep, of all that root may, only the right to open files, also in the program that follows."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
+    bit = 1 << CAP_DAC_OVERRIDE
+    effective_permitted_inheritable = (ctypes.c_uint32 * 6)(bit, bit, bit, 0, 0, 0)
+    if libc.capset(header, effective_permitted_inheritable) != 0:
+        raise OSError(ctypes.get_errno(), "capset")
+    if libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_DAC_OVERRIDE, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
 def take_identity(identity: str) -> None:
     """Change to `identity`, as the module's description names them."""
     if identity == "namespace":
         enter_namespace()
     elif identity != "same":
-        uid, gid = (int(part) for part in identity.split(":"))
+        uid, gid, *reach = identity.split(":")
+        if reach:
+            ctypes.CDLL(None).prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0)
         os.setgroups([])
-        os.setgid(gid)
-        os.setuid(uid)
+        os.setgid(int(gid))
+        os.setuid(int(uid))
+        if reach:
+            keep_reach()
 
 
 def die_with_parent(parent_pid: int, signal_number: int) -> None:

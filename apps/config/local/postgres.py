@@ -137,7 +137,7 @@ def postgres_server(
 def own(path: Path, identity: str) -> None:
     """Give `path` to the account PostgreSQL runs as, where that is not this user's own identity."""
     if identity not in (SAME, NAMESPACE):
-        uid, gid = (int(part) for part in identity.split(":"))
+        uid, gid = (int(part) for part in identity.split(":")[:2])
         os.chown(path, uid, gid)
 
 

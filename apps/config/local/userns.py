@@ -17,6 +17,9 @@ NAMESPACE = "namespace"
 ACCOUNTS = ("postgres", "nobody")
 """Accounts that exist on ordinary systems and own nothing that Paceline must protect from them."""
 
+REACH = "reach"
+"""Added to an account where our folders are closed to it (root's own home, say): it may open them all the same."""
+
 PROBE_S = 10.0
 """A probe is one fork and exec; far longer means a machine in trouble."""
 
@@ -68,9 +71,9 @@ def server_identity(
         return SAME
     if works(NAMESPACE, reachable):
         return NAMESPACE
-    for name in ACCOUNTS:
-        identity = account_identity(name)
-        if identity and works(identity, reachable):
+    accounts = [identity for name in ACCOUNTS if (identity := account_identity(name))]
+    for identity in (*accounts, *(f"{account}:{REACH}" for account in accounts)):
+        if works(identity, reachable):
             return identity
     raise NoUserNamespaces(
         "PostgreSQL refuses to run as root, and this machine allows no user namespaces. Run Paceline as an ordinary "
