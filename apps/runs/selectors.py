@@ -271,6 +271,11 @@ def checkpoints_of(
     return [_checkpoint_row(row) for row in found.order_by("-step", "-attempt_id")[:limit]]
 
 
+def checkpoint_steps(attempt_id: int) -> list[int]:
+    """Return the steps at which an attempt began a checkpoint, ascending."""
+    return list(Checkpoint.objects.filter(attempt_id=attempt_id).order_by("step").values_list("step", flat=True))
+
+
 def checkpoint_newest_trusted(run_id: int) -> CheckpointRow | None:
     """Return the newest complete checkpoint that is not suspect, failed or deleted: the default of a restart.
 
@@ -294,6 +299,11 @@ def placement_of(attempt_id: int) -> PlacementRow | None:
         gpus=row.gpus,
         coords=row.coords,
     )
+
+
+def placement_version(attempt_id: int) -> int:
+    """Return the version of an attempt's placement, 0 if nobody told yet: what was made of it may be kept until it grows."""
+    return Placement.objects.filter(pk=attempt_id).values_list("version", flat=True).first() or 0
 
 
 def run_state(run: RunStatus) -> str:

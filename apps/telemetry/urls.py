@@ -1,5 +1,9 @@
 """REST addresses of this room."""
 
-from django.urls import URLPattern
+from django.urls import URLPattern, path
 
-api_urlpatterns: list[URLPattern] = []
+from apps.telemetry.api import heatmap
+
+api_urlpatterns: list[URLPattern] = [
+    path("attempts/<str:attempt>/heatmap", heatmap.AttemptHeatmap.as_view()),
+]
