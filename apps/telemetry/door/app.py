@@ -8,6 +8,7 @@ the pool: reports and heartbeat; one to look up callers).
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from functools import partial
 from typing import Any
 
 import orjson
@@ -142,7 +143,7 @@ class ReportDoor:
         target = await works.access.target(kind, code, principal)
         works.pulse.check()
         raw = await body_read(headers, receive, most=settings.PACELINE_LIMITS["report_bytes"])
-        read = lambda: head_read(raw, scope_kind=kind, default_sender=principal.name)
+        read = partial(head_read, raw, scope_kind=kind, default_sender=principal.name)
         head = await asyncio.to_thread(read) if len(raw) > ASIDE_BYTES else read()
         await works.committer.put(head, target)
         return orjson.dumps({"accepted": True, "ignored": head.ignored}) if head.ignored else _ACCEPTED

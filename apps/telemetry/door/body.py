@@ -1,18 +1,16 @@
 """Reading a request's body with bounds that hold while it arrives and while it expands."""
 
 import asyncio
-import zlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from apps.common.errors import BadRequest, PacelineError, TooLarge
+from apps.common.errors import PacelineError
+from apps.telemetry.services.unpack import too_large, unpacked
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 
 ASIDE_BYTES = 64 * 1024
 """A packed body above this is unpacked in a thread: it could expand into milliseconds of work."""
-
-GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
 class UnsupportedBody(PacelineError):
@@ -41,38 +39,13 @@ async def body_read(headers: Mapping[bytes, bytes], receive: Receive, *, most: i
         raise UnsupportedBody(f"Content-Encoding: “{encoding.decode('latin-1')[:40]}” is not read here; gzip is.")
     length = headers.get(b"content-length", b"0")
     if length.isdigit() and int(length) > most:
-        raise _too_large(most)
+        raise too_large(most)
     raw = await _receive(receive, most)
     if encoding != b"gzip":
         return raw
     if len(raw) > ASIDE_BYTES:
         return await asyncio.to_thread(unpacked, raw, most=most)
     return unpacked(raw, most=most)
-
-
-def unpacked(raw: bytes, *, most: int) -> bytes:
-    """Return what the gzip stream `raw` holds, all of its members; never more than `most` bytes are made.
-
-    Raises:
-        BadRequest: no gzip, cut short, or with something behind it.
-        TooLarge: more than `most` bytes.
-    """
-    parts: list[bytes] = []
-    left = most
-    while raw:
-        member = zlib.decompressobj(GZIP_WINDOW)
-        try:
-            part = member.decompress(raw, left + 1)
-        except zlib.error as error:
-            raise BadRequest("The body says it is gzip and is not.") from error
-        if len(part) > left:
-            raise _too_large(most)
-        if not member.eof:
-            raise BadRequest("The gzip body is cut short.")
-        parts.append(part)
-        left -= len(part)
-        raw = member.unused_data.lstrip(b"\0")  # tar and some proxies pad with zeros
-    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 async def _receive(receive: Receive, most: int) -> bytes:
@@ -92,7 +65,7 @@ async def _receive(receive: Receive, most: int) -> bytes:
 
 def _checked(raw: Any, most: int) -> Any:
     if len(raw) > most:
-        raise _too_large(most)
+        raise too_large(most)
     return raw
 
 
@@ -100,7 +73,3 @@ def _check_type(content_type: bytes) -> None:
     kind = content_type.partition(b";")[0].strip().lower()
     if kind and kind != b"application/json" and not kind.endswith(b"+json"):
         raise UnsupportedBody("A report is JSON: send Content-Type: application/json.")
-
-
-def _too_large(most: int) -> TooLarge:
-    return TooLarge(f"A report may have {most:,} bytes unpacked.", most_bytes=most)

@@ -44,6 +44,8 @@ class SettledColumns:
 
 
 _COLUMNS = "SELECT step, first_received_at, ranks, version, ended_at, settled_at FROM telemetry_column"
+_NEWEST = f"""{_COLUMNS} WHERE series_id = %s AND settled_at IS NOT NULL
+AND step <= (SELECT settled_step FROM telemetry_series WHERE id = %s) ORDER BY step DESC LIMIT %s"""  # noqa: S608 - no value
 
 
 def settled_watermark(attempt_id: int) -> int | None:
@@ -64,7 +66,7 @@ def columns_settled(
         return SettledColumns(np.empty(0, np.int64), np.empty(0), np.empty(0), {}, 0)
     with cursor() as c:
         c.execute(
-            f"{_COLUMNS} WHERE series_id = %s AND step > %s AND step <= %s ORDER BY step LIMIT %s",
+            _COLUMNS + " WHERE series_id = %s AND step > %s AND step <= %s ORDER BY step LIMIT %s",
             (series.id, -1 if after_step is None else after_step, series.settled_step, limit),
         )
         columns = [ColumnInfo(*row) for row in c]
@@ -83,8 +85,7 @@ def columns_newest(series_id: int, *, limit: int) -> list[ColumnInfo]:
     """Return the newest settled columns of a series, lowest step first."""
     with cursor() as c:
         c.execute(
-            f"""{_COLUMNS} WHERE series_id = %s AND settled_at IS NOT NULL
-                AND step <= (SELECT settled_step FROM telemetry_series WHERE id = %s) ORDER BY step DESC LIMIT %s""",
+            _NEWEST,
             (series_id, series_id, limit),
         )
         return [ColumnInfo(*row) for row in c][::-1]
@@ -94,7 +95,7 @@ def columns_between(series_id: int, *, first: int, end: int, limit: int = 1_000_
     """Return the columns first..end-1 that have values, lowest step first."""
     with cursor() as c:
         c.execute(
-            f"{_COLUMNS} WHERE series_id = %s AND step >= %s AND step < %s ORDER BY step LIMIT %s",
+            _COLUMNS + " WHERE series_id = %s AND step >= %s AND step < %s ORDER BY step LIMIT %s",
             (series_id, first, end, limit),
         )
         return [ColumnInfo(*row) for row in c]
