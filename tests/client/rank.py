@@ -20,7 +20,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--nan-at", type=int, default=-1)
     parser.add_argument("--block-at", type=int, default=-1, help="wait in a socket for ever, inside `communication`")
-    parser.add_argument("--hold-at", type=int, default=-1, help="hold the interpreter for `--hold-s`, as a stuck extension")
+    parser.add_argument(
+        "--hold-at", type=int, default=-1, help="hold the interpreter for `--hold-s`, as a stuck extension"
+    )
     parser.add_argument("--hold-s", type=int, default=8)
     parser.add_argument("--raise-at", type=int, default=-1)
     parser.add_argument("--end", choices=("finish", "nothing", "status-3"), default="finish")

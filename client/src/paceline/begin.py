@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import secrets
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from paceline.exchange import Exchange, board_find
+from paceline.digest import fresh_name, name_of
 from paceline.pace import Pace
 from paceline.recorder import Recorder
 from paceline.reporter import Hello, Reporter
@@ -68,7 +66,7 @@ def _reporting(
         run_fields = {"cluster": settings.cluster, **run_fields}
     hello = Hello(resumed_from_step, run_fields if settings.rank == 0 else {}, coords)
     if settings.torchrun and settings.rank == 0:
-        hello.key = f"{settings.base_key}/{secrets.token_hex(8)}"
+        hello.key = f"{settings.base_key}/{fresh_name()}"
     recorder = Recorder()
     reporter = Reporter(settings, recorder, hello, find_key=_exchange(settings, hello.key))
     pace = Pace(settings, recorder, reporter)
@@ -83,7 +81,9 @@ def _exchange(settings: Settings, key: str | None) -> Callable[[], str | None]:
     """Return what tells the key to a sender that doesn't know it; on rank 0 of several nodes, begin to answer them."""
     if not settings.torchrun or settings.local_world_size >= settings.world_size:
         return lambda: None  # rank 0 is on this node and says it with its hello
-    job = hashlib.sha256(settings.base_key.encode()).hexdigest()[:16]
+    from paceline.exchange import Exchange, board_find  # only torchrun jobs of several nodes need it
+
+    job = name_of(settings.base_key)
     exchange = Exchange(lambda: board_find(os.environ, shared_dir=settings.shared_dir, job=job), key=key)
     if key is not None:
         exchange.begin()

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from email.utils import parsedate_to_datetime
 from functools import partial
 
+from paceline.digest import fresh_name
 from paceline.drops import Drops
 from paceline.election import MeetingPlace
 from paceline.hub import Hub
@@ -44,7 +45,7 @@ Say = Callable[[Finding], None]
 
 def check(environ: Mapping[str, str], *, run: str = RUN, say: Say) -> bool:
     """Go through everything between this process and the server; return whether reports arrive."""
-    key = f"check:{secrets.token_hex(8)}"
+    key = f"check:{fresh_name()}"
     settings = settings_read({**environ, "PACELINE_ATTEMPT_KEY": key}, run=run, rank=0, world_size=1)
     if not isinstance(settings, Settings):
         say(Finding(False, "settings", settings.sentence or "PACELINE_URL is not set: nobody to report to"))
@@ -106,11 +107,19 @@ def _server(settings: Settings) -> Finding:
     server.close()
     if answer.status == 0:
         return Finding(False, "server", f"{settings.url} can't be reached: {answer.message}")
-    skew_s = answer.skew_s or 0.0
+    skew_s = _skew_s(answer.date)
     clocks = ""
     if abs(skew_s) > SKEW_WORTH_SAYING_S:
         clocks = f"; this clock is {abs(skew_s):.0f} s {'ahead' if skew_s > 0 else 'behind'}"
     return Finding(True, "server", f"answers within {took_ms:.0f} ms{clocks}")
+
+
+def _skew_s(date: str) -> float:
+    """Return by how much this machine's clock is ahead of the server's; 0 if the server doesn't say its time."""
+    try:
+        return time.time() - parsedate_to_datetime(date).timestamp() if date else 0.0
+    except (TypeError, ValueError):
+        return 0.0
 
 
 def _node_report(settings: Settings) -> Finding:
@@ -126,7 +135,7 @@ def _node_report(settings: Settings) -> Finding:
         folder=settings.spool_dir,
         spool_max_bytes=settings.spool_max_bytes,
     )
-    entry = NodeReports(node, Drops(), boot=secrets.token_hex(16)).close()
+    entry = NodeReports(node, Drops(), boot=fresh_name(32)).close()
     server = Server(settings.url, settings.token, timeout_s=WITHIN_S)
     answer = server.request("POST", path("nodes", address, "reports"), entry.body)
     server.close()

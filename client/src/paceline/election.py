@@ -7,13 +7,12 @@ one have a name, so there is no lock that a frozen process could keep. A sender 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
-import secrets
 import socket
 import stat
 
+from paceline.digest import fresh_name, name_of
 from paceline.settings import own_dir
 
 _NAME = re.compile(r"^s-(\d{1,9})$")
@@ -25,7 +24,7 @@ class MeetingPlace:
     """The folder of a launch's sockets on this node."""
 
     def __init__(self, root: str, *, url: str, run: str, node: str, launch: str) -> None:
-        name = hashlib.sha256("\n".join((root, url, run, node, launch)).encode()).hexdigest()[:16]
+        name = name_of(root, url, run, node, launch)
         # A socket's path holds 107 bytes; a longer root gives way to the temporary folder, whose name is as good as any.
         self.folder = os.path.join(root if len(os.fsencode(root)) <= MAX_ROOT else own_dir("local"), name)
 
@@ -60,7 +59,7 @@ class MeetingPlace:
 
     def claim(self, generation: int) -> socket.socket | None:
         """Return a listening socket that is that generation, or None if another has it (or sockets can't be had here)."""
-        own = os.path.join(self.folder, f"t-{secrets.token_hex(6)}")
+        own = os.path.join(self.folder, f"t-{fresh_name(12)}")
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.bind(own)

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from paceline.digest import fresh_name
 from paceline.say import say_once
 
 POLL_S, LATER_POLL_S = 0.25, 2.0
@@ -159,7 +159,7 @@ class Exchange:
         self._stop.set()
 
     def _run(self) -> None:
-        nonce = secrets.token_hex(8)
+        nonce = fresh_name()
         board: Board | None = None
         asked, polls = False, 0
         while not self._stop.wait(POLL_S if polls < SAY_AFTER else LATER_POLL_S):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
 import selectors
 import socket
 import threading
@@ -13,6 +12,7 @@ from time import monotonic
 from typing import Any, Callable
 
 from paceline.courier import Courier
+from paceline.digest import fresh_name
 from paceline.drops import Drops
 from paceline.gathering import Gathering, Opening
 from paceline.members import Identity, Member, Roster, Watch
@@ -46,7 +46,7 @@ AWAY_INTERVAL_S = 20.0
 """Reports closed while the server is away hold more each, so that the spool lasts."""
 OTHERS_S = 1.0
 """Ranks that end together are given this long to say so, before the attempt is ended or its sender leaves."""
-MAX_GATHERED_BYTES = 256 * 1024
+MAX_GATHERED_BYTES = 96 * 1024
 """A report is closed before it grows past this; with base64 and gzip it stays far below the client's 10 MiB."""
 
 
@@ -64,7 +64,7 @@ class Hub:
         superseded: Callable[[], bool],
         find_key: Callable[[], str | None],
     ) -> None:
-        self.boot = secrets.token_hex(16)
+        self.boot = fresh_name(32)
         self.generation = generation
         self.drops = Drops()
         self._settings = settings

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import secrets
 import signal
 import sys
 import threading
@@ -18,6 +17,7 @@ from time import monotonic, time
 from typing import Any
 
 from paceline.courier import Courier
+from paceline.digest import fresh_name
 from paceline.drops import Drops
 from paceline.gpus import NvidiaSmi
 from paceline.host import Host
@@ -97,7 +97,7 @@ class NodeReports:
 
 def run(settings: NodeSettings, *, wait: Callable[[float], bool], once: bool = False) -> int:
     """Report until `wait(seconds)` returns True; return the exit status."""
-    boot, drops = secrets.token_hex(16), Drops()
+    boot, drops = fresh_name(32), Drops()
     spool = Spool(settings.folder, max_bytes=settings.spool_max_bytes)
     courier = Courier(Server(settings.url, settings.token), spool, boot=boot, drops=drops)
     reports = NodeReports(settings, drops, boot=boot)

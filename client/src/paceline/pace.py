@@ -110,12 +110,14 @@ class Pace:
             if values:
                 more = {**values, **more}
             ours = step is None and get_ident() == recorder.thread
+            slots, found = recorder.slots, {}
             for name, value in more.items():
-                slot = recorder.slots.get(name)
-                if ours and slot is not None and type(value) is float:
-                    recorder.set_now(slot, value)
+                if ours and type(value) is float and name in slots:
+                    found[slots[name]] = value
                 else:
                     self._log_one(name, value, step)
+            if found:
+                recorder.set_now(found)
         except Exception:
             recorder.lost_values += 1
 
@@ -136,7 +138,7 @@ class Pace:
             if hasattr(value, "detach"):
                 value = value.detach()
             if step is None and get_ident() == recorder.thread:
-                recorder.set_now(slot, float(value))
+                recorder.set_now({slot: float(value)})
             else:
                 recorder.set_late(at, slot, float(value))
         except Exception:  # a value of any foreign type may raise anything here

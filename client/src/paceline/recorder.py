@@ -44,6 +44,12 @@ class Beat:
 class Recorder:
     """Holds what was measured until the reporter takes it; never blocks, never grows past its bounds."""
 
+    __slots__ = (
+        "_gc_began", "_naming", "began", "data_before", "facts", "gc_at_begin", "gc_s", "idle_word", "last_step",
+        "last_step_s", "lost_facts", "lost_rows", "lost_values", "names", "outer", "phase", "rows", "since", "slots",
+        "step", "thread", "values",
+    )  # fmt: skip
+
     def __init__(self) -> None:
         self.thread = get_ident()
         self.names: list[str] = ["step_s", "gc_s", "compute_s", "data_s"]
@@ -95,28 +101,25 @@ class Recorder:
                 self.slots[name] = len(self.names) - 1
             return self.slots[name]
 
-    def set_now(self, slot: int, value: float) -> None:
-        """Put a value to the step under way, else to the last one; for the training thread."""
-        if self.step is None:
-            self.set_last(slot, value)
-        else:
-            put(self.values, slot, value)
-
-    def set_last(self, slot: int, value: float) -> None:
-        """Put a value to the step that ended last; taking the row back from the queue's end makes it ours alone."""
+    def set_now(self, found: dict[int, float]) -> None:
+        """Put values by slot to the step under way, else to the last one; for the training thread."""
+        if self.step is not None:
+            _put(self.values, found)
+            return
         step = self.last_step
         if step is None:
-            self.lost_values += 1
+            self.lost_values += len(found)
             return
+        rows = self.rows
         try:
-            row = self.rows.pop()
+            row = rows.pop()  # taking the row back from the queue's end makes it ours alone
         except IndexError:
             row = (step, time(), [])  # the reporter was quicker
         if row[0] != step:
-            self.rows.append(row)
+            rows.append(row)
             row = (step, time(), [])
-        put(row[2], slot, value)
-        self.rows.append(row)
+        _put(row[2], found)
+        rows.append(row)
 
     def set_late(self, step: int, slot: int, value: float) -> None:
         """Put a value to an earlier step as a row of its own; callable from any thread."""
@@ -129,13 +132,13 @@ class Recorder:
         if phase.slot is None:
             return
         if self.step is not None:
-            put(self.values, phase.slot, took, add=True)
+            _add(self.values, phase.slot, took)
             if phase.half:
-                put(self.values, COMPUTE_S, took, add=True)
+                _add(self.values, COMPUTE_S, took)
         elif phase.word == "data":
             self.data_before += took  # a batch fetched between steps belongs to the step that uses it
         elif self.last_step is not None:
-            self.set_last(phase.slot, took)  # a save or an evaluation, to the step before it
+            self.set_now({phase.slot: took})  # a save or an evaluation, to the step before it
 
     def append(self, row: Row) -> None:
         if len(self.rows) >= MAX_ROWS:
@@ -262,19 +265,30 @@ class Step:
         took = now - recorder.began
         if recorder.data_before:
             took += recorder.data_before
-            put(values, DATA_S, recorder.data_before, add=True)
+            _add(values, DATA_S, recorder.data_before)
             recorder.data_before = 0.0
         values[STEP_S] = recorder.last_step_s = took
         values[GC_S] = recorder.gc_s - recorder.gc_at_begin
         recorder.last_step = step
-        recorder.append((step, time(), values))
+        rows = recorder.rows
+        if len(rows) < MAX_ROWS:
+            rows.append((step, time(), values))
+        else:
+            recorder.lost_rows += 1
 
 
-def put(values: Values, slot: int, value: float, *, add: bool = False) -> None:
-    """Set (or add to) a value by slot; the list grows with the names."""
+def _put(values: Values, found: dict[int, float]) -> None:
+    """Set values by slot; the list grows with the names."""
+    for slot, value in found.items():
+        if slot >= len(values):
+            values.extend([None] * (slot + 1 - len(values)))
+        values[slot] = value
+
+
+def _add(values: Values, slot: int, value: float) -> None:
     if slot >= len(values):
         values.extend([None] * (slot + 1 - len(values)))
-    values[slot] = value + (values[slot] or 0.0) if add else value
+    values[slot] = value + (values[slot] or 0.0)
 
 
 def _take(held: deque[Any], limit: int) -> list[Any]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import selectors
 import socket
 import threading
@@ -17,6 +16,7 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Callable
 
 from paceline.batches import batch_of
+from paceline.digest import fresh_name
 from paceline.election import MeetingPlace
 from paceline.members import Identity, Roster
 from paceline.packing import utc_text
@@ -50,7 +50,7 @@ SILENT_S = 2.0
 TICK_S = 0.5
 MAX_UNACKED_BYTES = 512 * 1024
 """What a rank hands over before it waits for the sender to have it on disk; more stays in the recorder's queue."""
-MAX_BATCH_ROWS = 1_000
+MAX_BATCH_ROWS = 250
 RETRY_S = 0.05
 TRIES_BEFORE_SOLO = 5
 
@@ -77,7 +77,7 @@ class Reporter:
         self._find_key = find_key
         self._identity = Identity(
             rank=settings.rank,
-            process=secrets.token_hex(8),
+            process=fresh_name(),
             pid=None,
             local_rank=settings.local_rank,
             gpu=settings.gpu,

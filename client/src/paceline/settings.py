@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import secrets
 import socket
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from paceline.digest import fresh_name, name_of
 
 INTERVAL_S = 2.0
 """A report each two seconds: beats stay fresh enough for a hang to be seen, and a node costs half a request a second."""
@@ -125,11 +124,11 @@ def base_key(environ: Mapping[str, str], *, world_size: int, node: str) -> str |
         step = environ.get("SLURM_STEP_ID")
         key = f"slurm:{job}.{environ.get('SLURM_RESTART_COUNT') or 0}.{step or 'batch'}"
         # A script may start python many times in one allocation; without a step id only a fresh one tells them apart.
-        return f"{key}/{secrets.token_hex(8)}" if alone and not step else key
+        return f"{key}/{fresh_name()}" if alone and not step else key
     run_id = environ.get("TORCHELASTIC_RUN_ID", "").strip()
     if run_id.lower() not in NOT_A_KEY:
         return f"torchrun:{run_id}"
-    return f"plain:{node}/{secrets.token_hex(8)}" if alone else None
+    return f"plain:{node}/{fresh_name()}" if alone else None
 
 
 def external_id(environ: Mapping[str, str], base: str) -> str | None:
@@ -141,9 +140,9 @@ def external_id(environ: Mapping[str, str], base: str) -> str | None:
 
 def own_dir(kind: str) -> str:
     """Return a folder of this user below the temporary one; a Unix socket's path must stay under 108 bytes."""
-    root = tempfile.gettempdir()
+    root = os.environ.get("TMPDIR", "")
     return os.path.join(
-        root if len(root) < 40 else "/tmp",  # noqa: S108  # the folder below is this user's alone
+        root if 0 < len(root) < 40 else "/tmp",  # noqa: S108  # the folder below is this user's alone
         f"paceline-{os.getuid()}",
         kind,
     )
@@ -155,7 +154,7 @@ def spool_dir(environ: Mapping[str, str]) -> str:
 
 def spool_folder(folder: str, url: str) -> str:
     """Return the part of a spool that belongs to one server."""
-    return os.path.join(folder, hashlib.sha256(url.encode()).hexdigest()[:8])
+    return os.path.join(folder, name_of(url, length=8))
 
 
 def spool_max_bytes(environ: Mapping[str, str]) -> int:

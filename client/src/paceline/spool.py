@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from paceline.digest import name_of
 
 SUFFIX = ".json"
 LOCK_SUFFIX = ".lock"
@@ -40,7 +41,7 @@ class Target:
     @property
     def label(self) -> str:
         """A short word that is the same for the same target, whoever writes it."""
-        return hashlib.sha256(f"{self.kind}\n{self.name}\n{self.key}".encode()).hexdigest()[:12]
+        return name_of(self.kind, self.name, self.key, length=12)
 
 
 @dataclass(frozen=True)

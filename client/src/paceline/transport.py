@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import gzip
-import http.client
 import json
-import random
+import os
+import zlib
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 from enum import Enum
-from time import time
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from paceline.http1 import Connection, HttpError, Response
 from paceline.version import VERSION
 
 TIMEOUT_S = 10.0
 GZIP_FROM = 4 * 1024
 """Below this a report fits into three packets anyway; unpacking would cost the server more than it saves the wire."""
-MAX_ANSWER = 1024 * 1024
 BACKOFF_FIRST_S, BACKOFF_LAST_S = 0.5, 30.0
 RETRY_AFTER_MAX_S = 120.0
 
@@ -43,7 +40,7 @@ class Answer:
     message: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
     retry_after_s: float | None = None
-    skew_s: float | None = None
+    date: str = ""
 
     @property
     def verdict(self) -> Verdict:
@@ -63,13 +60,11 @@ class Server:
 
     def __init__(self, url: str, token: str, *, timeout_s: float = TIMEOUT_S) -> None:
         parts = urlsplit(url if "//" in url else f"http://{url}")
-        self.secure = parts.scheme == "https"
-        self.host = parts.hostname or ""
-        self.port = parts.port
-        self.base = parts.path.rstrip("/")
-        self.timeout_s = timeout_s
+        secure = parts.scheme == "https"
+        self._base = parts.path.rstrip("/")
         self._token = token
-        self._connection: http.client.HTTPConnection | None = None
+        port = parts.port or (443 if secure else 80)
+        self._connection = Connection(parts.hostname or "", port, secure=secure, timeout_s=timeout_s)
 
     def request(self, method: str, door: str, body: Any = None) -> Answer:
         """Send `body` (bytes as they are, else as JSON) to `/api/v1/` + door and return the answer; never raises."""
@@ -82,11 +77,11 @@ class Server:
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         if len(raw) >= GZIP_FROM:
-            packed = gzip.compress(raw, 1)
+            packed = _gzip(raw)
             if len(packed) < 0.9 * len(raw):
                 raw = packed
                 headers["Content-Encoding"] = "gzip"
-        kept = self._connection is not None
+        kept = self._connection.is_open
         answer = self._once(method, door, raw, headers)
         if answer.status == 0 and kept:
             # A kept connection that the server closed meanwhile says nothing about the server: reports may be repeated.
@@ -94,28 +89,13 @@ class Server:
         return answer
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._connection.close()
 
     def _once(self, method: str, door: str, raw: bytes, headers: dict[str, str]) -> Answer:
         try:
-            connection = self._connect()
-            connection.request(method, f"{self.base}/api/v1/{door}", raw, headers)
-            reply = connection.getresponse()
-            text = reply.read(MAX_ANSWER)
-            if not reply.isclosed():
-                self.close()
-            return _answer(reply, text)
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            self.close()
-            return Answer(0, message=f"{type(error).__name__}: {error}")
-
-    def _connect(self) -> http.client.HTTPConnection:
-        if self._connection is None:
-            kind = http.client.HTTPSConnection if self.secure else http.client.HTTPConnection
-            self._connection = kind(self.host, self.port, timeout=self.timeout_s)
-        return self._connection
+            return _answer(self._connection.request(method, f"{self._base}/api/v1/{door}", headers, raw))
+        except HttpError as error:
+            return Answer(0, message=str(error))
 
 
 class Backoff:
@@ -128,10 +108,10 @@ class Backoff:
         self.until = 0.0
 
     def failed(self, now: float, *, retry_after_s: float | None = None, at_least_s: float = 0.0) -> None:
-        wait = max(self._next_s, at_least_s) * random.uniform(0.5, 1.0)
+        wait = max(self._next_s, at_least_s) * (0.5 + 0.5 * _chance())
         self._next_s = min(2 * self._next_s, self.last_s)
         if retry_after_s is not None:
-            wait = min(retry_after_s, RETRY_AFTER_MAX_S) * random.uniform(1.0, 1.2)
+            wait = min(retry_after_s, RETRY_AFTER_MAX_S) * (1.0 + 0.2 * _chance())
         self.until = now + wait
 
     def worked(self) -> None:
@@ -148,9 +128,9 @@ def path(*parts: str) -> str:
     return "/".join(quote(part, safe=":") for part in parts)
 
 
-def _answer(reply: http.client.HTTPResponse, text: bytes) -> Answer:
+def _answer(reply: Response) -> Answer:
     try:
-        body = json.loads(text) if text else {}
+        body = json.loads(reply.body) if reply.body else {}
     except ValueError:
         body = {}
     body = body if isinstance(body, dict) else {}
@@ -163,8 +143,8 @@ def _answer(reply: http.client.HTTPResponse, text: bytes) -> Answer:
         code=str(error.get("code", "")).upper(),
         message=str(error.get("message", "")) or reply.reason,
         facts=facts if isinstance(facts, dict) else {},
-        retry_after_s=_seconds(reply.getheader("Retry-After")),
-        skew_s=_skew(reply.getheader("Date")),
+        retry_after_s=_seconds(reply.headers.get("retry-after")),
+        date=reply.headers.get("date", ""),
     )
 
 
@@ -175,8 +155,11 @@ def _seconds(text: str | None) -> float | None:
         return None
 
 
-def _skew(date: str | None) -> float | None:
-    try:
-        return time() - parsedate_to_datetime(date).timestamp() if date else None
-    except (TypeError, ValueError):
-        return None
+def _gzip(raw: bytes) -> bytes:
+    packer = zlib.compressobj(1, zlib.DEFLATED, 31)  # 31: a gzip head and tail around it
+    return packer.compress(raw) + packer.flush()
+
+
+def _chance() -> float:
+    """Return a number from 0 to 1; every process draws others."""
+    return int.from_bytes(os.urandom(4), "big") / 2**32
