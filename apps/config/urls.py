@@ -4,9 +4,11 @@ from importlib import import_module
 
 from django.urls import URLPattern, URLResolver, include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
+from rest_framework.response import Response
 
 from apps.common.access import READ
 from apps.common.api import Door
+from apps.common.rest import JSONRenderer
 
 REST_ROOMS = (
     "fleet",
@@ -23,12 +25,18 @@ class Schema(Door, SpectacularAPIView):
     """The OpenAPI description, made from the code."""
 
     scopes = {"GET": READ}
+    renderer_classes = [JSONRenderer]
 
 
 class Docs(Door, SpectacularSwaggerView):
     """The description to read and try, served without any outside address."""
 
     scopes = {"GET": READ}
+
+    def handle_exception(self, exc: Exception) -> Response:
+        """Answer errors as everywhere: this page's template has no place for them."""
+        self.request.accepted_renderer = JSONRenderer()
+        return super().handle_exception(exc)
 
 
 def _rest() -> list[URLPattern | URLResolver]:

@@ -20,6 +20,9 @@ from apps.journal.services import Log, recording
 from apps.runs.selectors import run_by_id
 from apps.runs.services import status_update
 
+TOGETHER_S = timedelta(seconds=10)
+"""What begins this close together may be told in either order: beats come each two seconds, checks run each two."""
+
 AT_ONCE = 50
 """Findings absorbed in one transaction."""
 
@@ -77,22 +80,22 @@ def _incident_of(row: FindingRow) -> Incident | None:
     if here is not None or not _opens(row):
         return here
     began = row.began_at or row.found_at
+    if row.cause in ORIGINS and row.place_key != "RUN":
+        about_run = open_ones.filter(attempt_id=row.attempt_id, place_key="RUN", cause__in=WAVE)
+        moved = _moved(about_run.filter(began_at__gte=began - TOGETHER_S).order_by("began_at").first(), row)
+        if moved is not None:
+            return moved
     if row.cause in WAVE:
         near = open_ones.filter(attempt_id=row.attempt_id, cause__in=ORIGINS, began_at__gte=began - WAVE_S)
-        origin = near.filter(began_at__lte=began + timedelta(seconds=5)).order_by("began_at").first()
-        if origin is not None:
-            return origin
-    if row.cause in ORIGINS and row.place_key != "RUN":
-        return _moved(open_ones.filter(attempt_id=row.attempt_id, place_key="RUN", cause__in=WAVE).first(), row)
+        return near.filter(began_at__lte=began + TOGETHER_S).order_by("began_at").first()
     return None
 
 
 def _moved(incident: Incident | None, row: FindingRow) -> Incident | None:
     """Give an incident about the run as a whole the place that explains it."""
-    if incident is None or incident.began_at < (row.began_at or row.found_at) - WAVE_S:
-        return None
-    incident.place_key = row.place_key
-    incident.save(update_fields=["place_key"])
+    if incident is not None:
+        incident.place_key = row.place_key
+        incident.save(update_fields=["place_key"])
     return incident
 
 

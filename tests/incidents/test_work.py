@@ -1,0 +1,223 @@
+"""What people and the clock do with incidents, and what is sent."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.core import mail
+from django.db import connections
+
+from apps.common.errors import BadRequest, Forbidden
+from apps.engine.detection import Certainty, Level
+from apps.incidents.selectors import incidents_of, notices_latest, timeline_of
+from apps.incidents.services import (
+    incident_acknowledge,
+    incident_resolve,
+    incidents_mitigated_by,
+    incidents_settle,
+    note_add,
+    note_edit,
+    notice_target_put,
+    notices_send,
+)
+from apps.incidents.services.notes import NoteChanged
+from apps.incidents.services.work import MoveRefused
+from apps.incidents.writeup import markdown_of
+
+from .conftest import over, verdict
+
+Find = Callable[..., Any]
+Later = Callable[[float], datetime]
+
+
+@pytest.fixture
+def incident(find: Find, now: datetime) -> Any:
+    find(verdict("hang"))
+    return incidents_of(now=now)[0]
+
+
+class TestIncident:
+    def test_belongs_to_whoever_took_it_first(self, incident: Any, now: datetime, later: Later) -> None:
+        for name, moment in (("ada", later(1)), ("bob", later(2))):
+            incident_acknowledge(incident_id=incident.id, by=name, source="WEB", now=moment)
+
+        row = incidents_of(now=now)[0]
+
+        assert (row.owner_name, row.acknowledged_at, row.state) == ("ada", later(1), "ACKNOWLEDGED")
+
+    def test_cannot_be_taken_once_it_is_over(self, incident: Any, now: datetime) -> None:
+        incident_resolve(incident_id=incident.id, answer="CONFIRMED", words="fan", by="ada", source="WEB", now=now)
+
+        with pytest.raises(MoveRefused):
+            incident_acknowledge(incident_id=incident.id, by="bob", source="WEB", now=now)
+
+    def test_is_mitigated_by_an_action_on_its_node(self, incident: Any, run: Any, now: datetime) -> None:
+        incidents_mitigated_by(
+            run_id=run.id, node_ids=[incident.node_id], whole_run=False, reason="excluded", by="ada", now=now
+        )
+
+        assert incidents_of(now=now)[0].state == "MITIGATED"
+
+    def test_is_not_resolved_while_something_of_it_is_open(self, incident: Any, later: Later) -> None:
+        assert incidents_settle(now=later(7200)) == 0
+
+    def test_resolves_itself_half_an_hour_after_everything_closed(
+        self, incident: Any, find: Find, now: datetime, later: Later
+    ) -> None:
+        find(over(verdict("hang")), at=later(10))
+
+        early, late = incidents_settle(now=later(1800)), incidents_settle(now=later(1811))
+
+        assert (early, late) == (0, 1)
+        assert incidents_of(now=now)[0].state == "RESOLVED"
+
+    def test_costs_every_gpu_for_the_time_of_a_hang(self, incident: Any, later: Later) -> None:
+        assert incidents_of(now=later(3600))[0].gpu_hours_lost == pytest.approx(8.0)
+
+
+class TestNote:
+    def note(self, incident: Any, now: datetime, **more: Any) -> int:
+        given: dict[str, Any] = {
+            "text": "looked at it",
+            "happened_at": None,
+            "author_key": "user:1",
+            "author_name": "ada",
+        }
+        return note_add(incident_id=incident.id, source="WEB", now=now, **{**given, **more})
+
+    def test_stands_where_it_happened_and_says_when_it_was_written(
+        self, incident: Any, now: datetime, later: Later
+    ) -> None:
+        self.note(incident, later(600), happened_at=later(-60))
+
+        rows = timeline_of(incident, now=later(600))
+
+        note = next(row for row in rows if row.note_id)
+        assert (note.happened_at, note.recorded_at) == (later(-60), later(600))
+        assert rows.index(note) < next(place for place, row in enumerate(rows) if row.kind == "finding.opened")
+
+    def test_keeps_what_it_said_before(self, incident: Any, now: datetime, later: Later) -> None:
+        from apps.incidents.selectors import note_versions
+
+        note_id = self.note(incident, now)
+        edit = {"note_id": note_id, "happened_at": None, "author_key": "user:1", "author_name": "ada", "source": "WEB"}
+        note_edit(version=1, text="looked again", now=later(5), **edit)
+
+        assert note_versions(note_id) == [(1, "looked at it", later(5))]
+        with pytest.raises(NoteChanged):
+            note_edit(version=1, text="from an old page", now=later(6), **edit)
+
+    def test_is_changed_by_nobody_else(self, incident: Any, now: datetime) -> None:
+        note_id = self.note(incident, now)
+
+        with pytest.raises(Forbidden):
+            note_edit(
+                note_id=note_id,
+                version=1,
+                text="x",
+                happened_at=None,
+                author_key="user:2",
+                author_name="bob",
+                source="WEB",
+                now=now,
+            )
+
+    @pytest.mark.parametrize("text", ["", "   ", "x" * 20_001])
+    def test_is_refused_without_words_or_with_too_many(self, incident: Any, now: datetime, text: str) -> None:
+        with pytest.raises(BadRequest):
+            self.note(incident, now, text=text)
+
+    def test_is_refused_about_what_lies_ahead(self, incident: Any, now: datetime, later: Later) -> None:
+        with pytest.raises(BadRequest):
+            self.note(incident, now, happened_at=later(600))
+
+
+class TestNotice:
+    @pytest.fixture(autouse=True)
+    def on_call(self, make_user: Callable[..., Any]) -> None:
+        user = make_user("OPERATOR", "on-call")
+        user.email = "on-call@site.example"
+        user.save()
+
+    def sent(self, now: datetime) -> list[str]:
+        notices_send(now=now)
+        return [row.kind for row in reversed(notices_latest()) if row.state == "SENT"]
+
+    def test_tells_a_confirmed_fault_once_with_link_verdict_and_price(self, incident: Any, now: datetime) -> None:
+        notices_send(now=now)
+        notices_send(now=now)
+
+        assert len(mail.outbox) == 1
+        assert f"/incidents/{incident.number}" in mail.outbox[0].body
+        assert "hang on trn001" in mail.outbox[0].body
+        assert mail.outbox[0].to == ["on-call@site.example"]
+
+    def test_waits_for_a_suspicion_to_be_confirmed(self, find: Find, later: Later) -> None:
+        suspected = verdict("hang", certainty=Certainty.SUSPECTED, level=Level.WARNING)
+        find(suspected)
+        before = self.sent(later(1))
+        find(replace(suspected, certainty=Certainty.CONFIRMED, level=Level.CRITICAL), at=later(8))
+
+        assert before == []
+        assert self.sent(later(9)) == ["OPENED"]
+
+    def test_tells_a_suspicion_that_lasts(self, find: Find, later: Later) -> None:
+        find(verdict("hang", certainty=Certainty.SUSPECTED))
+        incidents_settle(now=later(61))
+
+        assert self.sent(later(61)) == ["OPENED"]
+
+    def test_tells_when_it_gets_worse_and_when_it_is_over(self, find: Find, now: datetime, later: Later) -> None:
+        find(verdict("compute_straggler", level=Level.WARNING))
+        find(verdict("numeric_fault", rank=1), at=later(5))
+        row = incidents_of(now=now)[0]
+        incident_resolve(incident_id=row.id, answer="CONFIRMED", words="", by="ada", source="WEB", now=later(9))
+
+        assert self.sent(later(10)) == ["OPENED", "ESCALATED", "CLOSED"]
+
+    def test_comes_again_until_a_webhook_takes_it(self, find: Find, now: datetime, later: Later) -> None:
+        notice_target_put(name="pager", url="http://127.0.0.1:9/", secret="x" * 16, by="ada", source="WEB", now=now)
+        find(verdict("hang"))
+
+        notices_send(now=now)
+        row = next(row for row in notices_latest() if row.channel == "WEBHOOK")
+        again = notices_send(now=later(3))
+
+        assert (row.state, row.tries) == ("PENDING", 1)
+        assert again == 0
+        assert next(row for row in notices_latest() if row.channel == "WEBHOOK").tries == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_senders_at_once_send_a_notice_once(find: Find, make_user: Callable[..., Any], now: datetime) -> None:
+    user = make_user("OPERATOR", "on-call")
+    user.email = "on-call@site.example"
+    user.save()
+    find(verdict("hang"))
+    start = threading.Barrier(3)
+
+    def send() -> None:
+        start.wait()
+        notices_send(now=now)
+        connections.close_all()
+
+    threads = [threading.Thread(target=send) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(mail.outbox) == 1
+
+
+def test_a_write_up_carries_no_markup_of_what_people_and_machines_wrote(find: Find, now: datetime) -> None:
+    find(verdict("hang", verdict="<img src=x onerror=alert(1)> | [x](javascript:1)"))
+    row = incidents_of(now=now)[0]
+
+    text = markdown_of(row, [], timeline_of(row, now=now))
+
+    assert "<img" not in text.replace("\\<img", "")
+    assert "](javascript" not in text.replace("\\](javascript", "")
