@@ -208,7 +208,7 @@ class Column(models.Model):
 class NonFinite(models.Model):
     """A value that was produced but is not finite; its cell is absent. Bounded per step and per series."""
 
-    series = models.ForeignKey(Series, on_delete=models.CASCADE, db_index=False)
+    series = models.ForeignKey(Series, on_delete=models.CASCADE, db_index=False, related_name="+")
     step = models.BigIntegerField()
     metric = models.IntegerField()
     rank = models.IntegerField()

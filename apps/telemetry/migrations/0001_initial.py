@@ -185,7 +185,7 @@ class Migration(migrations.Migration):
                 ('metric', models.IntegerField()),
                 ('rank', models.IntegerField()),
                 ('which', models.CharField(choices=[('NAN', 'NaN'), ('+INF', '+∞'), ('-INF', '−∞')], max_length=4)),
-                ('series', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, to='telemetry.series')),
+                ('series', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='telemetry.series')),
             ],
             options={
                 'constraints': [models.UniqueConstraint(fields=('series', 'step', 'metric', 'rank'), name='telemetry_nonfinite_key')],
