@@ -51,7 +51,7 @@ function compose(form, rows, feed) {
     tl.insertBefore(holder, li || null);
   };
   const open = (moment, before) => { place = { before }; atRow.hidden = cancel.hidden = false; earlier.hidden = true; at.value = stamp(moment); put(); text.focus(); };
-  const close = () => { place = null; editing = null; holder.remove(); home.insertBefore(form, home.querySelector("#timeline").nextSibling); atRow.hidden = cancel.hidden = true; earlier.hidden = false; at.value = ""; text.value = ""; add.textContent = "Add note"; form.elements.version.value = ""; if (form.getAttribute("hx-post") !== plain) target(plain); preview(); };
+  const close = () => { place = null; editing = null; holder.remove(); home.insertBefore(form, home.querySelector("#timeline").nextSibling); atRow.hidden = cancel.hidden = true; earlier.hidden = false; at.value = ""; text.value = ""; form.classList.remove("filled"); add.textContent = "Add note"; form.elements.version.value = ""; if (form.getAttribute("hx-post") !== plain) target(plain); preview(); };
   const insertBefore = li => { const list = rows(), i = list.indexOf(li), a = list[i - 1]?.dataset.at, b = li?.dataset.at; const moment = a && b ? new Date((+new Date(a) + +new Date(b)) / 2) : b ? new Date(+new Date(b) - 1000) : serverNow(); open(moment, li?.id); };
 
   document.addEventListener("click", e => {
@@ -72,7 +72,7 @@ function compose(form, rows, feed) {
     box.hidden = !(lines.length > 1 && found.every(Boolean));
     if (!box.hidden) box.textContent = `${lines.length} notes, of the newest ${found[0][1]} that has passed: ${found.map(f => f[1]).join(", ")} (${zone() === "utc" ? "UTC" : localZone()})`;
   };
-  text.addEventListener("input", preview);
+  text.addEventListener("input", () => { form.classList.toggle("filled", Boolean(text.value)); preview(); });
   form.addEventListener("htmx:configRequest", e => { e.detail.parameters.offset_min = zone() === "utc" ? "0" : String(-new Date().getTimezoneOffset()); });
   form.addEventListener("submit", () => { form.elements.offset_min.value = zone() === "utc" ? "0" : String(-new Date().getTimezoneOffset()); });
   form.addEventListener("htmx:afterRequest", e => { if (e.detail.successful && e.target === form) close(); });

@@ -51,7 +51,7 @@ export class Lanes {
     for (const p of seen) { const last = groups.at(-1), point = p.x2 - p.x < 4; if (last && point && last.point && p.x - last.x < NEAR) last.all.push(p); else groups.push({ ...p, point, all: [p] }); }
     let taken = g;
     groups.forEach((group, i) => {
-      const m = group.m, x = Math.max(g - 8, group.x), x2 = Math.min(g + pw + 8, group.x2), many = group.all.length > 1, words = many ? `${group.all.length}` : m.label || "";
+      const m = group.m, x = Math.max(g - 8, group.x), x2 = Math.min(g + pw + 8, group.x2), many = group.all.length > 1, words = many ? `${group.all.length}` : short(m.label || "");
       const link = node("a", { href: m.href || "#timeline", "aria-label": group.all.map(p => `${lane.name}: ${p.m.title || p.m.label}`).join("; ") }, title(group.all.map(p => p.m.title || p.m.label).join("\n")), (shapes[m.shape] || shapes.event)(x, x2, y, m));
       const inside = ["bar", "confirmed", "suspected"].includes(m.shape) && x2 - x > words.length * LETTER + 14, next = groups[i + 1]?.x ?? g + pw, length = words.length * LETTER;
       if (inside) link.append(text(Math.max(x, g) + 6, y + 4, words, "lab"));
@@ -82,4 +82,5 @@ export class Lanes {
     if (live) svg.append(node("circle", { cx: g + pw - words.length * LETTER - 6, cy: H + 26, r: 3, class: "ln-live" }));
   }
 }
+const short = s => (s.length > 46 ? `${s.slice(0, 45).trimEnd()}…` : s);
 function decades(span) { const out = []; for (let p = 1; p <= span * 10; p *= 10) out.push(p, 2 * p, 4 * p === 4 ? 4 : 4 * p, 5 * p); return out.sort((a, b) => a - b); }

@@ -12,11 +12,11 @@ const $$ = (q, el = document) => [...el.querySelectorAll(q)];
 export function start() {
   const read = () => new URLSearchParams(location.search).get("overlay") || "";
   const draw = () => {
-    const wanted = read(), buttons = $$("[data-overlay-set]"), name = buttons.some(b => b.value === wanted) ? wanted : buttons[0]?.value;
+    const wanted = read(), buttons = $$("[data-overlay-set]"), name = buttons.some(b => b.value === wanted) ? wanted : buttons.some(b => b.value === "temperature") ? "temperature" : "health";
     for (const b of buttons) b.setAttribute("aria-pressed", String(b.value === name));
     for (const tile of $$(".tile")) paint(tile, name);
     const legend = document.querySelector("#tilelegend"), known = OVERLAYS[name];
-    if (legend) { if (known) legendBar(legend, known.scale, known.ticks, 144); else legend.textContent = ""; }
+    if (legend) { if (known) legendBar(legend, known.scale, known.ticks, 144); else legend.textContent = "empty = in a run and well"; }
   };
   document.addEventListener("click", e => {
     const set = e.target.closest("[data-overlay-set]"), chip = e.target.closest(".chip[data-word]");
@@ -43,7 +43,7 @@ function paint(tile, name) {
   const word = tile.dataset.word, val = tile.querySelector(".val");
   const found = (values || []).filter(v => v !== null);
   val.textContent = word === "out" || word === "down" || word === "draining" ? word : known && found.length ? known.say(Math.max(...found)) : word === "in a run" ? "" : word;
-  canvas.hidden = !known || !found.length;
+  canvas.hidden = !known || !found.some(v => v || name !== "exclusions");
   if (canvas.hidden) return;
   const dpr = devicePixelRatio || 1, w = canvas.clientWidth || 100, table = rampTable(css(known.scale.ramp)), ctx = canvas.getContext("2d");
   canvas.width = w * dpr; canvas.height = 6 * dpr; ctx.scale(dpr, dpr);

@@ -37,6 +37,7 @@ export function format(date, as) {
     case "hm": return clock;
     case "day": return `${day} ${clock}`;
     case "near": return same ? clock : `${day} ${clock}`;
+    case "row": return same ? `${clock}:${two(p.s)}` : `${day} ${clock}`;
     case "full": return same ? `${clock}:${two(p.s)}` : `${day} ${clock}:${two(p.s)}`;
     case "ago": return `${spell((serverNow() - date) / 1000)} ago`;
     case "for": return spell((serverNow() - date) / 1000);

@@ -153,18 +153,25 @@ class World:
         others = [f"gpu{number:02d}" for number in range(1, 33)]
         self.others = nodes_ensure(cluster_id=self.south, names=others, now=old)
         for place, name in enumerate(NAMES):
-            node_place(node_id=self.nodes[name], rack=f"rack {place // 8 + 1}", rack_slot=str(place % 8 + 1), leaf="")
+            node_place(node_id=self.nodes[name], rack=str(place // 8 + 1), rack_slot=str(place % 8 + 1), leaf="")
         for place, name in enumerate(others):
             node_place(node_id=self.others[name], rack=f"row {place // 8 + 1}", rack_slot=str(place % 8 + 1), leaf="")
 
     def run(self) -> None:
         """dense-70b in its seventh attempt, with its restarts and saves before."""
+        from apps.runs.models import Attempt
         from apps.runs.selectors import attempt_by_id, run_by_id
         from apps.runs.services import RankPlace, attempt_end, attempt_open, placement_merge, run_put
 
         shape = self.shape
         fields = {
-            "model": {"parameters": 70_000_000_000, "layers": 80, "heads": 64, "head_dim": 128, "sequence_length": 4096},
+            "model": {
+                "parameters": 70_000_000_000,
+                "layers": 80,
+                "heads": 64,
+                "head_dim": 128,
+                "sequence_length": 4096,
+            },
             "layout": {"tp": 8, "pp": shape.stages, "dp": shape.nodes // shape.stages},
             "checkpoint": {"interval_steps": 250},
             "tokens_per_step": 4_194_304,
@@ -188,6 +195,9 @@ class World:
                 attempt_end(
                     attempt_id=opened.id, reason="CRASHED", authority="SCHEDULER", by="slurm", source="API", now=ended
                 )
+        for row in Attempt.objects.filter(run_id=self.run_id):
+            row.first_step_at = row.started_at + timedelta(seconds=8.0 + row.number)
+            row.save()
         places = [
             RankPlace(
                 rank=rank,
@@ -302,7 +312,10 @@ class World:
         from apps.journal.services import recording
 
         name = NAMES[min(CULPRIT, self.shape.nodes - 1)]
-        for column, text in ((139, f"{name} GPU 3 passes 85 °C"), (145, f"{name} all 8 GPUs report HW thermal slowdown 0x40")):
+        for column, text in (
+            (139, f"{name} GPU 3 passes 85 °C"),
+            (145, f"{name} all 8 GPUs report HW thermal slowdown 0x40"),
+        ):
             at = self.at_step(column)
             with recording(now=at) as log:
                 node_event(
@@ -316,7 +329,16 @@ class World:
 
         rows = (
             ("trn004", 19.2, 18.8, "drained by the site, “bios”", "slurm", "slurm", "", "OBSERVED"),
-            ("trn042", 15.9, 13.7, "XID 94, 3 times in 2 days", "policy", "operator", "GPU 2 reset, 4 h burn-in", "OURS"),
+            (
+                "trn042",
+                15.9,
+                13.7,
+                "XID 94, 3 times in 2 days",
+                "policy",
+                "operator",
+                "GPU 2 reset, 4 h burn-in",
+                "OURS",
+            ),
             ("trn017", 11.5, 11.3, "HW thermal slowdown, 8 GPUs", "operator", "operator", "fan tray changed", "OURS"),
             ("trn042", 2.8, None, "uncorrectable ECC, row remap failed, GPU 2", "operator", "", "", "OURS"),
             ("trn059", 0.3, None, "XID 79, GPU 5 fell off the bus", "policy", "", "", "OURS"),
@@ -335,8 +357,18 @@ class World:
 
         late = self.ago(minutes=6)
         runs: tuple[tuple[str, int, int, dict[str, Any]], ...] = (
-            ("moe-30b", self.south, 128, {"hang": "SUSPECTED", "step": 12_906, "step_s": None, "own_best_step_s": 6.10}),
-            ("sweep-3b", self.south, 16, {"silent": True, "step": 9_210, "last_report_at": late, "own_best_step_s": 0.8}),
+            (
+                "moe-30b",
+                self.south,
+                128,
+                {"hang": "SUSPECTED", "step": 12_906, "step_s": None, "own_best_step_s": 6.10},
+            ),
+            (
+                "sweep-3b",
+                self.south,
+                16,
+                {"silent": True, "step": 9_210, "last_report_at": late, "own_best_step_s": 0.8},
+            ),
             ("sft-8b", self.north, 32, {"step": 2_310, "step_s": 2.11, "own_best_step_s": 2.09, "ranks_reporting": 32}),
             ("asr-1b", self.south, 16, {"step": 40_000, "step_s": 0.42, "own_best_step_s": 0.41}),
             ("eval-70b", self.north, 0, {"queued": True}),
@@ -371,7 +403,24 @@ class World:
         self.other_runs()
         return Seeded(run=self.run_row, attempt=self.attempt, incident=self.incident, now=self.now)
 
+    def post(self, site: Any) -> None:
+        """Send the reports through the site's own door, and fold them as a worker would."""
+        import urllib.request
 
-def body(report: dict[str, Any]) -> bytes:
-    """Return a report as it travels."""
-    return orjson.dumps(report)
+        from apps.accounts.services import token_create
+        from apps.common.ids import id_write
+        from apps.telemetry.services.fold import inbox_fold
+
+        _, secret = token_create(
+            name="seed", scopes=["report"], cluster_id=self.north, by="test", source="API", now=self.now
+        )
+        address = f"{site.url}/api/v1/attempts/{id_write('att', self.attempt.id)}/reports"
+        for report in self.reports():
+            request = urllib.request.Request(address, data=orjson.dumps(report), method="POST")
+            request.add_header("Authorization", f"Bearer {secret}")
+            request.add_header("Content-Type", "application/json")
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                assert answer.status == 202, answer.read()
+        while inbox_fold(attempt_id=self.attempt.id, now=self.now).more:
+            continue
+        self.status()

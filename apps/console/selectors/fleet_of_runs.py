@@ -1,7 +1,7 @@
 """The fleet of runs: one line a run, what needs a person first."""
 
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from apps.console import words
 from apps.console.selectors.frame import ACTIVE
@@ -11,7 +11,7 @@ from apps.fleet.selectors import clusters_all, exclusions_of
 from apps.incidents.choices import UNRESOLVED
 from apps.incidents.selectors import IncidentRow, incidents_of
 from apps.runs.choices import RUN_TOKENS, EndReason, RunState
-from apps.runs.selectors import RunRow, runs_all
+from apps.runs.selectors import RunRow, attempts_of, runs_all
 
 NEEDS = {"HUNG": 0, "STOPPED": 1, "GAVE_UP": 1, "SILENT": 2, "SLOW": 3}
 ORDER = {"RESTARTING": 5, "STARTING": 6, "RUNNING": 7, "QUEUED": 8}
@@ -34,6 +34,7 @@ class RunLine:
     no_recovery: bool
     at_risk: float | None
     grows: bool
+    eta_at: datetime | None = None
     ended_at: datetime | None = None
     strip: list[float | str | None] | None = None
     strip_words: str = ""
@@ -82,7 +83,7 @@ def runs_page(*, cluster_id: int | None, now: datetime) -> RunsPage:
     needing = [line for line in active if line.needs_person]
     return RunsPage(
         lines=tuple(replace(line, **strip_of(line.run, now=now)) for line in active),
-        ended=tuple(line for line in lines if line.run.state not in ACTIVE),
+        ended=tuple(_with_end(line) for line in lines if line.run.state not in ACTIVE),
         running=len(live),
         queued=len(active) - len(live),
         gpus=sum(line.run.world_size or 0 for line in live if line.run.attempt_state == "OPEN"),
@@ -124,7 +125,7 @@ def run_line(run: RunRow, *, now: datetime, incident: IncidentRow | None = None,
         token=state_token(run),
         word=word,
         since_at=since_at,
-        why=incident.title if incident and run.state != RunState.RUNNING else why,
+        why=incident.title.partition(":")[0].rstrip(".") if incident and run.state != RunState.RUNNING else why,
         where=_where(run),
         needs_person=run.state in NEEDS or (incident is not None and incident.level != "INFO"),
         silent=run.state == RunState.SILENT,
@@ -133,8 +134,20 @@ def run_line(run: RunRow, *, now: datetime, incident: IncidentRow | None = None,
         no_recovery=no_recovery,
         at_risk=at_risk_now(run, now=now),
         grows=is_open and not run.silent and run.step_s is not None,
-        ended_at=run.last_report_at,
+        eta_at=eta_of(run, pace_s=run.step_s, now=now),
     )
+
+
+def _with_end(line: RunLine) -> RunLine:
+    attempts = attempts_of(line.run.id, limit=1)
+    return replace(line, ended_at=attempts[0].ended_at if attempts else None)
+
+
+def eta_of(run: RunRow, *, pace_s: float | None, now: datetime) -> datetime | None:
+    """Return when the planned steps are done at a pace, or None if plan or pace are not known."""
+    if run.steps_planned is None or run.step is None or not pace_s or run.attempt_state != "OPEN":
+        return None
+    return now + timedelta(seconds=max(0, run.steps_planned - run.step - 1) * pace_s)
 
 
 def at_risk_now(run: RunRow, *, now: datetime) -> float | None:

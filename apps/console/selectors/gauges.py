@@ -11,13 +11,7 @@ from apps.console import figures, words
 from apps.engine.tiles.metrics import metric_of
 from apps.fleet.selectors import NodeRow
 from apps.runs.selectors import RunRow
-
-try:
-    from apps.telemetry.selectors import node_gauges
-except ImportError:  # the gauges of nodes are not read yet
-
-    def node_gauges(node_id, *, metrics, since, until):  # type: ignore[no-untyped-def,misc]
-        return {}
+from apps.telemetry.selectors.gauges import node_gauges
 
 FRESH = timedelta(minutes=5)
 SHOWN = timedelta(hours=2)

@@ -104,7 +104,7 @@ def nodes_page(*, cluster_name: str, now: datetime) -> NodesPage:
         ledger_open=sum(row.ended_at is None for row in ledger),
         gpus=sum(len(node.gpus) for node in nodes),
         gpu_models=", ".join(models[:3]),
-        overlays=(*(name for name in MEASURED if any(tile.values.get(name) for tile in tiles)), "exclusions"),
+        overlays=("health", *(name for name in MEASURED if any(tile.values.get(name) for tile in tiles)), "exclusions"),
     )
 
 

@@ -69,6 +69,11 @@ class RanksNowPage:
     more: int
     lack: str = ""
 
+    @property
+    def calm(self) -> bool:
+        """Return whether all ranks are under way: nobody needs the table."""
+        return all(word == "under way" for word, _, _ in self.counts)
+
 
 def node_names(placement: PlacementRow | None, world: int) -> list[str]:
     """Return the node's name of each rank, empty where unknown."""
@@ -212,7 +217,8 @@ SILENT_S = 15.0
 
 
 def _now_line(found: Any, i: int, rank: int, node: str, *, newest: int, now: datetime) -> NowLine:
-    step, heard, age = int(found.step[i]), float(found.heard_at[i]), float(found.phase_age_s[i])
+    step, heard = int(found.step[i]), float(found.heard_at[i])
+    age = float(found.phase_age_s[i]) + max(0.0, now.timestamp() - heard)  # a beat tells how old the phase was then
     known_heard = datetime.fromtimestamp(heard, UTC) if np.isfinite(heard) and heard > 0 else None
     word = "under way"
     if rank in found.exited:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from apps.common.ids import id_write
-from apps.console.selectors.fleet_of_runs import RunLine, run_line
+from apps.console.selectors.fleet_of_runs import RunLine, eta_of, run_line
 from apps.console.selectors.plotly import plotly_tag
 from apps.engine.tiles.metrics import metric_of
 from apps.incidents.choices import UNRESOLVED
@@ -55,8 +55,8 @@ def run_head(run: RunRow, *, now: datetime) -> RunHead:
     """Return the figures at the top of a run's page."""
     attempts = attempts_of(run.id)
     line = run_line(run, now=now)
-    eta_at = _eta(run, pace_s=run.step_s, now=now)
-    best_at = _eta(run, pace_s=run.own_best_step_s, now=now)
+    eta_at = eta_of(run, pace_s=run.step_s, now=now)
+    best_at = eta_of(run, pace_s=run.own_best_step_s, now=now)
     next_step = _next_checkpoint_step(run)
     next_at = None
     if next_step is not None and run.step is not None and run.step_s and run.attempt_state == "OPEN":
@@ -74,12 +74,6 @@ def run_head(run: RunRow, *, now: datetime) -> RunHead:
         next_checkpoint_at=next_at,
         restarts=max(0, len(attempts) - 1),
     )
-
-
-def _eta(run: RunRow, *, pace_s: float | None, now: datetime) -> datetime | None:
-    if run.steps_planned is None or run.step is None or not pace_s or run.state == "FINISHED":
-        return None
-    return now + timedelta(seconds=max(0, run.steps_planned - run.step - 1) * pace_s)
 
 
 def _next_checkpoint_step(run: RunRow) -> int | None:

@@ -20,8 +20,8 @@ _BY_NOUN = {
     "checkpoint": "checkpoints",
 }
 _DOTS = {"people": "person", "findings": "warn", "nodes": "", "actions": "do", "checkpoints": "ckpt", "system": ""}
-LATE_S = 120.0
-"""A note whose time differs from its writing by more than this says so for ever."""
+REPEATED = frozenset({"note.pinned", "note.unpinned"})
+"""They say a note's words again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,11 @@ def group_of(kind: str) -> str:
     return _BY_NOUN.get(kind.partition(".")[0], "system")
 
 
-def run_timeline(run_id: int, *, limit: int = 80) -> list[TimelineRow]:
-    """Return a run's newest events as rows, newest first."""
-    return [timeline_row(event) for event in events_latest(StreamKey.run(run_id), limit=limit)]
+def run_timeline(run_id: int, *, limit: int = 60) -> list[TimelineRow]:
+    """Return a run's newest events as rows, the latest to happen first."""
+    events = [event for event in events_latest(StreamKey.run(run_id), limit=limit) if event.kind not in REPEATED]
+    events.sort(key=lambda event: (event.happened_at, event.seq), reverse=True)
+    return [timeline_row(event) for event in events]
 
 
 def timeline_row(event: EventRow) -> TimelineRow:

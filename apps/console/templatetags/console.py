@@ -11,6 +11,7 @@ from django.utils.safestring import SafeString
 from apps.common.clock import rfc3339
 from apps.common.ids import id_write
 from apps.console import words
+from apps.console.selectors.plotly import plotly_style_ids as _plotly_style_ids
 
 register = template.Library()
 
@@ -62,6 +63,12 @@ def bar(part: float | None, whole: float | None = 1.0, add: float = 0.0, ticks: 
         '<rect class="{}" width="{}" height="8"/><rect class="add" x="{}" width="{}" height="8"/>{}</svg>',
         label, kind, f"{first:.2f}", f"{first:.2f}", f"{more:.2f}", marks,
     )  # fmt: skip
+
+
+@register.simple_tag
+def plotly_style_ids() -> list[str]:
+    """Return the ids that keep Plotly from writing styles into a page."""
+    return _plotly_style_ids()
 
 
 @register.simple_tag
@@ -129,3 +136,15 @@ def add7(x: float) -> str:
 def hundred(share: float) -> str:
     """Return a share as a bare percentage for a form's field."""
     return f"{share * 100:g}"
+
+
+@register.filter
+def rack(name: str) -> str:
+    """Return a rack's name as a heading: a bare number gets its noun."""
+    return f"rack {name}" if name[:1].isdigit() else name
+
+
+@register.filter
+def age(seconds: float) -> str:
+    """Return a short age with a digit below ten seconds."""
+    return f"{seconds:.1f}{words.NBSP}s" if seconds < 10 else words.spell(seconds)

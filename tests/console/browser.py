@@ -1,0 +1,76 @@
+"""A reader in a real browser: signs in, opens pages, and keeps what the browser complained about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+PASSWORD = "a long password"
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Give a headless Chromium."""
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path="/usr/bin/chromium", args=ARGUMENTS)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+class Reader:
+    """One person at one screen. `errors` are script errors and whatever the page's policy forbade."""
+
+    def __init__(
+        self, browser: Browser, site: Any, *, name: str, width: int = 1440, height: int = 900, theme: str = "light"
+    ) -> None:
+        self.site, self.errors = site, []
+        self.context = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme=theme, timezone_id="Europe/Paris", locale="en-GB"
+        )
+        self.page: Page = self.context.new_page()
+        self.page.on("pageerror", lambda error: self.errors.append(f"script: {error}"))
+        self.page.on("console", self._heard)
+        self.open("/sign-in")
+        self.page.fill("input[name=username]", name)
+        self.page.fill("input[name=password]", PASSWORD)
+        self.page.click("button[type=submit]")
+        self.page.wait_for_url("**/")
+
+    def _heard(self, message: Any) -> None:
+        if message.type == "error" and "favicon" not in message.text:
+            self.errors.append(f"{message.text} ({message.location.get('url', '')})")
+
+    def open(self, path: str) -> None:
+        """Go to a page of the site."""
+        self.page.goto(self.site.url + path)
+
+    def settle(self) -> None:
+        """Wait until the page has read what it reads by itself."""
+        self.page.wait_for_load_state("networkidle")
+        self.page.wait_for_function("() => !document.querySelector('.htmx-request')")
+        if self.page.query_selector("#heat"):
+            self.page.wait_for_function(
+                "() => window.paceline && (window.paceline.view.heat.owner || !document.querySelector('#heat-error').hidden"
+                " || !window.paceline.view.cells.steps.length)"
+            )
+
+    def text(self) -> str:
+        """Return what the page says."""
+        return self.page.inner_text("body")
+
+    def close(self) -> None:
+        """Leave."""
+        self.context.close()
