@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -52,7 +53,8 @@ class Receiver:
                 for name, value in {**receiver.headers, "Content-Length": str(len(content))}.items():
                     self.send_header(name, value)
                 self.end_headers()
-                self.wfile.write(content)
+                with suppress(BrokenPipeError, ConnectionResetError):  # the sender was killed meanwhile
+                    self.wfile.write(content)
 
             def log_message(self, *_: Any) -> None:
                 pass
