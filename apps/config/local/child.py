@@ -16,8 +16,11 @@ PR_SET_PDEATHSIG = 1
 CLONE_NEWUSER = 0x10000000
 """unshare(2): a user namespace of one's own."""
 
-PR_SET_KEEPCAPS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 8, 47, 2
-"""prctl(2): keep capabilities through a change of user, and hand one on through an exec."""
+PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP = 28, 1 << 2
+"""prctl(2): keep capabilities through a change of user, and let access(2), with which programs ask, see them too."""
+
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 47, 2
+"""prctl(2): hand a capability on through an exec."""
 
 CAPABILITY_VERSION_3 = 0x20080522
 CAP_DAC_OVERRIDE = 1
@@ -61,7 +64,7 @@ def take_identity(identity: str) -> None:
     elif identity != "same":
         uid, gid, *reach = identity.split(":")
         if reach:
-            ctypes.CDLL(None).prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0)
+            ctypes.CDLL(None).prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0)
         os.setgroups([])
         os.setgid(int(gid))
         os.setuid(int(uid))

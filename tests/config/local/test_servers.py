@@ -1,6 +1,7 @@
 """The private servers: which programs, which identity, and that they keep what they must keep."""
 
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -60,8 +61,11 @@ class TestIdentity:
     @pytest.mark.skipif(not ROOT, reason="only root can become another account")
     @pytest.mark.parametrize("closed", [False, True])
     def test_the_database_runs_as_an_existing_account(self, open_place: Path, tmp_path: Path, closed: bool) -> None:
-        found = postgres_programs()
-        folder = folder_open((tmp_path if closed else open_place) / "data")
+        tmp_path.chmod(0o700)
+        place = tmp_path if closed else open_place
+        shutil.copytree(postgres_programs().bin.parent, place / "pginstall", symlinks=True)
+        found = PostgresPrograms(place / "pginstall/bin", postgres_programs().major)
+        folder = folder_open(place / "data")
         identity = server_identity(reachable=(found.bin, folder.root), works=without_namespaces)
         postgres_initialise(folder, found, identity=identity)
         program = postgres_server(folder, found, identity=identity)
