@@ -1,6 +1,6 @@
 """Writing the fleet: nodes appear when they are first heard, the ledger only grows."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -119,6 +119,13 @@ def node_status_update(*, node_id: int, **fields: Any) -> None:
     """Set fields of a node's status (each has one named writer, see NodeStatus) and poke the fleet's pages."""
     NodeStatus.objects.filter(pk=node_id).update(version=F("version") + 1, **fields)
     poke_on_commit(FLEET_GROUP, {"what": "node", "id": node_id})
+
+
+def nodes_heard(*, heard: Mapping[int, tuple[datetime, float | None]]) -> None:
+    """Note when nodes' own gauges last arrived, and how far their clocks are ahead in s; no news, so nobody is poked."""
+    # In the order of their ids, as everywhere nodes are locked.
+    for node_id, (last_at, skew_s) in sorted(heard.items()):
+        NodeStatus.objects.filter(pk=node_id).update(telemetry_last_at=last_at, clock_skew_s=skew_s)
 
 
 def node_event(log: Log, *, node_id: int, kind: str, text: str, source: str, **more: Any) -> None:

@@ -74,6 +74,7 @@ class Folded(models.Model):
     offset_before_s = models.FloatField(null=True)
     offset_began_at = models.DateTimeField(null=True)
     drops = models.JSONField(default=dict)
+    boot_id = models.CharField(max_length=64, blank=True)
     beats = models.BinaryField(default=b"")
 
     class Meta:

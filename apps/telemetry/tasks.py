@@ -6,7 +6,7 @@ from celery import shared_task
 
 from apps.common.clock import now
 from apps.common.tasks import queue_now
-from apps.telemetry.services.fold import inbox_fold as fold
+from apps.telemetry.services import fold
 from apps.telemetry.services.sweep import inbox_sweep as sweep
 
 MOST_FOLDS = 20
@@ -17,10 +17,20 @@ MOST_FOLDS = 20
 def inbox_fold(*, attempt_id: int, **_later: Any) -> None:
     """Fold what waits for an attempt; ask again if a long inbox is not empty yet."""
     for _ in range(MOST_FOLDS):
-        done = fold(attempt_id=attempt_id, now=now())
+        done = fold.inbox_fold(attempt_id=attempt_id, now=now())
         if not done.more:
             return
     queue_now("telemetry.inbox_fold", attempt_id=attempt_id)
+
+
+@shared_task(name="telemetry.cluster_fold")
+def cluster_fold(*, cluster_id: int, **_later: Any) -> None:
+    """Fold what waits of a cluster's node reports; ask again if a long inbox is not empty yet."""
+    for _ in range(MOST_FOLDS):
+        done = fold.cluster_fold(cluster_id=cluster_id, now=now())
+        if not done.more:
+            return
+    queue_now("telemetry.cluster_fold", cluster_id=cluster_id)
 
 
 @shared_task(name="telemetry.inbox_sweep")

@@ -2,8 +2,15 @@
 
 from django.urls import URLPattern, path
 
-from apps.telemetry.api import heatmap
+from apps.telemetry.api import gauges, heatmap, ranks, reports
 
 api_urlpatterns: list[URLPattern] = [
+    path("attempts/<str:attempt>/reports", reports.AttemptReports.as_view()),
+    path("attempts/<str:attempt>/ranks", ranks.AttemptRanks.as_view()),
+    path("attempts/<str:attempt>/refusals", ranks.AttemptRefusals.as_view()),
+    path("nodes/<str:node>/reports", reports.NodeReports.as_view()),
+    path("nodes/<str:node>/series", gauges.NodeSeries.as_view()),
     path("attempts/<str:attempt>/heatmap", heatmap.AttemptHeatmap.as_view()),
+    path("attempts/<str:attempt>/series", heatmap.AttemptSeries.as_view()),
+    path("runs/<str:code>/heatmap", heatmap.RunHeatmap.as_view()),
 ]

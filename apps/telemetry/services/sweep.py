@@ -1,4 +1,4 @@
-"""What the clock finds: reports that wait, columns whose time is up, windows of repeated facts that are over."""
+"""What the clock finds: reports that wait, columns whose time is up, windows of repeated facts that are over, nodes that fell silent."""
 
 import logging
 from datetime import datetime
@@ -7,6 +7,7 @@ from apps.common.tasks import queue_now
 from apps.telemetry.choices import OwnerKind
 from apps.telemetry.services.facts import facts_told_close
 from apps.telemetry.services.fold import inbox_fold
+from apps.telemetry.services.silence import nodes_silence
 from apps.telemetry.stores.inbox import owners_waiting
 from apps.telemetry.stores.series import attempts_unsettled
 
@@ -29,4 +30,5 @@ def inbox_sweep(*, now: datetime) -> int:
         if attempt_id not in folding:
             inbox_fold(attempt_id=attempt_id, now=now)
     facts_told_close(now=now)
+    nodes_silence(now=now)
     return len(waiting)

@@ -28,6 +28,7 @@ class Process:
     offset_began_at: datetime | None = None
     beats: bytes = b""
     drops: dict[str, Any] = field(default_factory=dict)
+    boot_id: str = ""
     is_new: bool = False
     seqs: list[int] = field(default_factory=list)
     rewritten: int = 0
@@ -35,30 +36,34 @@ class Process:
     @property
     def offset(self) -> float:
         """The smallest recent receive time minus send time, in s; 0 where it is below 1 s and so no clock's fault."""
-        known = [value for value in (self.offset_s, self.offset_before_s) if value is not None]
-        least = min(known, default=0.0)
-        return least if abs(least) >= 1.0 else 0.0
+        least = self.least
+        return least if least is not None and abs(least) >= 1.0 else 0.0
+
+    @property
+    def least(self) -> float | None:
+        """The smallest recent receive time minus send time, in s; None where it never told when it sent."""
+        return min((value for value in (self.offset_s, self.offset_before_s) if value is not None), default=None)
 
 
 _LOAD = """SELECT scope_kind, scope_id, sender, boot, highest, first_heard_at, last_received_at, last_sent_at, node_id,
-offset_s, offset_before_s, offset_began_at, beats, drops::text FROM telemetry_folded
+offset_s, offset_before_s, offset_began_at, boot_id, beats, drops::text FROM telemetry_folded
 WHERE (scope_kind, scope_id, sender) IN (SELECT * FROM unnest(%s::text[], %s::int8[], %s::text[]))"""
 
 _SAVE = """INSERT INTO telemetry_folded AS f (scope_kind, scope_id, sender, boot, highest, first_heard_at,
     last_received_at, last_sent_at, reports, rewritten, node_id, offset_s, offset_before_s, offset_began_at, drops,
-    beats, seqs)
-SELECT k, i, s, b, h, fh, lr, ls, n, rw, nd, o, ob, oa, d::jsonb, be, r::int8multirange
+    boot_id, beats, seqs)
+SELECT k, i, s, b, h, fh, lr, ls, n, rw, nd, o, ob, oa, d::jsonb, bi, be, r::int8multirange
 FROM unnest(%s::text[], %s::int8[], %s::text[], %s::text[], %s::int8[], %s::timestamptz[], %s::timestamptz[],
     %s::timestamptz[], %s::int8[], %s::int8[], %s::int8[], %s::float8[], %s::float8[], %s::timestamptz[], %s::text[],
-    %s::bytea[], %s::text[]) AS t(k, i, s, b, h, fh, lr, ls, n, rw, nd, o, ob, oa, d, be, r)
+    %s::text[], %s::bytea[], %s::text[]) AS t(k, i, s, b, h, fh, lr, ls, n, rw, nd, o, ob, oa, d, bi, be, r)
 ON CONFLICT (scope_kind, scope_id, sender, boot) DO UPDATE SET highest = greatest(f.highest, excluded.highest),
     first_heard_at = least(f.first_heard_at, excluded.first_heard_at),
     last_received_at = greatest(f.last_received_at, excluded.last_received_at),
     last_sent_at = greatest(f.last_sent_at, excluded.last_sent_at), reports = f.reports + excluded.reports,
     rewritten = f.rewritten + excluded.rewritten, node_id = coalesce(excluded.node_id, f.node_id),
     offset_s = excluded.offset_s, offset_before_s = excluded.offset_before_s,
-    offset_began_at = excluded.offset_began_at, drops = excluded.drops, beats = excluded.beats,
-    seqs = f.seqs + excluded.seqs"""
+    offset_began_at = excluded.offset_began_at, drops = excluded.drops, boot_id = excluded.boot_id,
+    beats = excluded.beats, seqs = f.seqs + excluded.seqs"""
 
 
 def processes_load(senders: Collection[tuple[str, int, str]]) -> dict[Key, Process]:
@@ -66,9 +71,9 @@ def processes_load(senders: Collection[tuple[str, int, str]]) -> dict[Key, Proce
     found: dict[Key, Process] = {}
     with cursor() as c:
         c.execute(_LOAD, tuple(map(list, zip(*senders, strict=True))) if senders else ([], [], []))
-        for kind, scope_id, sender, boot, *known, beats, drops in c:
+        for kind, scope_id, sender, boot, *known, boot_id, beats, drops in c:
             key = (kind, scope_id, sender, boot)
-            found[key] = Process(key, *known, beats=bytes(beats), drops=orjson.loads(drops))
+            found[key] = Process(key, *known, beats=bytes(beats), drops=orjson.loads(drops), boot_id=boot_id)
     return found
 
 
@@ -79,7 +84,7 @@ def processes_save(processes: Sequence[Process]) -> None:
     rows = [
         (
             *p.key, p.highest, p.first_heard_at, p.last_received_at, p.last_sent_at, len(p.seqs), p.rewritten,
-            p.node_id, p.offset_s, p.offset_before_s, p.offset_began_at, orjson.dumps(p.drops).decode(), p.beats,
+            p.node_id, p.offset_s, p.offset_before_s, p.offset_began_at, orjson.dumps(p.drops).decode(), p.boot_id, p.beats,
             multirange(p.seqs),
         )
         for p in processes

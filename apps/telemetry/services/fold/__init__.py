@@ -1,5 +1,7 @@
-"""From inbox rows to values: see `attempt.py`."""
+"""From inbox rows to values: `attempt.py` for ranks by step, `cluster.py` for gauges by 15 s."""
 
-from apps.telemetry.services.fold.attempt import Folded, inbox_fold
+from apps.telemetry.services.fold.attempt import inbox_fold
+from apps.telemetry.services.fold.cluster import cluster_fold
+from apps.telemetry.services.fold.taking import Folded
 
-__all__ = ["Folded", "inbox_fold"]
+__all__ = ["Folded", "cluster_fold", "inbox_fold"]

@@ -1,14 +1,11 @@
 """The fold of an attempt's reports: one transaction from the inbox to everything that is read later."""
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-import psycopg
 from django.conf import settings
-from django.db import Error as DatabaseError
 
 from apps.common.errors import NotFound
 from apps.common.live import poke_on_commit, stream_group
@@ -22,38 +19,28 @@ from apps.runs.services import attempt_progress
 from apps.telemetry.choices import FactKind, OwnerKind, Reason, SeriesKind
 from apps.telemetry.services.facts import Told, facts_keep, is_current
 from apps.telemetry.services.fold.entries import Entry, Refusals, numbered, refusals_of
+from apps.telemetry.services.fold.isolating import fold_isolating
 from apps.telemetry.services.fold.parts import beats_keep, drops_keep, moment_of, places_keep, saves_keep
 from apps.telemetry.services.fold.samples import Bounds, Outcome, samples_write
 from apps.telemetry.services.fold.settle import columns_settle_due
 from apps.telemetry.services.fold.status import run_status_write
+from apps.telemetry.services.fold.taking import FOLD_BYTES, Folded, rows_take
 from apps.telemetry.services.parse import Event, Refused, report_parse
 from apps.telemetry.services.parse.parts import STACK_LENGTH, TEXT_LENGTH, int4, text_clean
 from apps.telemetry.stores.folded import processes_load, processes_save
-from apps.telemetry.stores.inbox import WaitingRow, bodies, fold_lock, oldest_waiting, rows_delete, rows_waiting
+from apps.telemetry.stores.inbox import (
+    MOST_ROWS,
+    WaitingRow,
+    fold_lock,
+    oldest_waiting,
+    rows_delete,
+    rows_waiting,
+)
 from apps.telemetry.stores.refusals import nonfinite_add, refusal_reasons, refusals_save
 from apps.telemetry.stores.series import Writing, series_open, series_save
 
-log = logging.getLogger(__name__)
-
-FOLD_S = 0.2
-FOLD_BYTES = 16 * 2**20
-"""Bounds of one fold (DESIGN §1): long enough to be worth its transaction, short enough to share a worker."""
-
 MOST_SENDERS = 200_000
 """Senders and restarts of senders told apart within one attempt."""
-
-CONNECTION_LOST = (psycopg.OperationalError, psycopg.InterfaceError)
-
-
-@dataclass(frozen=True, slots=True)
-class Folded:
-    """What a fold did. `more`: reports still wait. `busy`: another fold of this owner is at work."""
-
-    reports: int = 0
-    repeats: int = 0
-    settled: int = 0
-    more: bool = False
-    busy: bool = False
 
 
 @dataclass(slots=True)
@@ -91,56 +78,26 @@ def inbox_fold(
         repeats = [row.id for row in waiting if row.repeat]
         fresh = [row for row in waiting if not row.repeat]
         rows_delete(repeats)
-        taken, found = _take(fresh, began=began, clock=clock, most_bytes=most_bytes)
+        taken, found = rows_take(fresh, began=began, clock=clock, most_bytes=most_bytes)
         _fold_some(work, taken, found)
         settled = _finish(work, reports=len(taken))
-        return Folded(len(taken), len(repeats), settled, more=len(taken) < len(fresh) or len(waiting) >= 20_000)
-
-
-def _take(
-    rows: Sequence[WaitingRow], *, began: float, clock: Callable[[], float], most_bytes: int
-) -> tuple[list[WaitingRow], dict[int, bytes]]:
-    """The rows that fit into this fold, and their bodies; at least some, however slow the machine is."""
-    chosen: list[WaitingRow] = []
-    size = 0
-    for row in rows:
-        size += row.size
-        if chosen and size > most_bytes:
-            break
-        chosen.append(row)
-    taken: list[WaitingRow] = []
-    found: dict[int, bytes] = {}
-    for part in bodies([row.id for row in chosen]):
-        found |= part
-        taken = chosen[: len(found)]
-        if clock() - began > FOLD_S / 2:
-            break
-    return taken, found
+        return Folded(len(taken), len(repeats), settled, more=len(taken) < len(fresh) or len(waiting) >= MOST_ROWS)
 
 
 def _fold_some(work: _Work, rows: Sequence[WaitingRow], found: dict[int, bytes]) -> None:
-    """Fold rows together; if that fails, in halves, until the one that cannot be folded is alone and refused."""
-    if not rows:
-        return
-    kept = (work.series.row.__dict__.copy(), dict(work.series.numbers), dict(work.refusals.found), work.outcome)
-    try:
-        with recording(now=work.now):
-            _fold_rows(work, rows, found)
-    except CONNECTION_LOST:
-        raise
-    except Exception as error:
-        if isinstance(error, DatabaseError) and isinstance(error.__cause__, CONNECTION_LOST):
+    """Fold rows, each try from the state that the one before left."""
+
+    def fold(part: Sequence[WaitingRow]) -> None:
+        row, numbers, outcome = work.series.row.__dict__.copy(), dict(work.series.numbers), work.outcome
+        try:
+            _fold_rows(work, part, found)
+        except BaseException:
+            work.series.row.__dict__.update(row)
+            work.series.numbers, work.outcome = numbers, outcome
             raise
-        work.series.row.__dict__.update(kept[0])
-        work.series.numbers, work.refusals.found, work.outcome = kept[1], kept[2], kept[3]
-        if len(rows) > 1:
-            middle = len(rows) // 2
-            _fold_some(work, rows[:middle], found)
-            _fold_some(work, rows[middle:], found)
-            return
-        log.exception("report %d of attempt %d cannot be folded", rows[0].id, work.attempt.id)
-        work.refusals.add(rows[0], Refused(Reason.UNREADABLE, f"{type(error).__name__}: {error}"))
-        rows_delete([rows[0].id])
+
+    for row, error in fold_isolating(rows, fold, now=work.now, kept=work.refusals.found):
+        work.refusals.add(row, Refused(Reason.UNREADABLE, error))
 
 
 def _fold_rows(work: _Work, rows: Sequence[WaitingRow], found: dict[int, bytes]) -> None:
