@@ -42,6 +42,10 @@ GROUPS: dict[str, str] = {
 """The chip of the timeline that an event belongs to, by the first word of its kind; all others are `system`."""
 
 
+ROUTINE = frozenset({"checkpoint.deleted", "order.claimed", "incident.joined"})
+"""Kinds that are nothing but machinery at work, whatever their first word."""
+
+
 @dataclass(frozen=True, slots=True)
 class IncidentRow:
     """An incident as other rooms see it (CONTRACT, Findings and incidents)."""
@@ -267,7 +271,7 @@ def _event_row(event: EventRow) -> TimelineRow:
         recorded_at=event.recorded_at,
         uncertainty_s=event.uncertainty_s,
         kind=event.kind,
-        group=GROUPS.get(event.kind.partition(".")[0], "system"),
+        group="system" if event.kind in ROUTINE else GROUPS.get(event.kind.partition(".")[0], "system"),
         source=event.source,
         actor_name=event.actor_name,
         text=event.text,

@@ -21,6 +21,7 @@ from apps.diagnosis.services.windows import (
 )
 from apps.engine.detection import (
     Answer,
+    Class,
     CloseReason,
     Columns,
     Detector,
@@ -109,10 +110,15 @@ def clocks_evaluate(*, attempt_id: int, now: datetime) -> None:
         for detector in registry().values():
             if detector.trigger == Trigger.COLUMNS:
                 continue
-            if attempt.state == AttemptState.ENDED and detector.trigger == Trigger.CLOCK and not detector.needs.exits:
-                continue  # nothing moves any more in an attempt that is over
+            if attempt.state == AttemptState.ENDED and not _speaks_of_the_dead(detector):
+                continue  # in an attempt that is over nothing moves, beats or ages any more
             _look(detector, window, scene, states.get(detector.cause), journal=journal, now=now)
         run_status_refresh(run_by_id(run.id), attempt_id=attempt_id, best_step_s=None)
+
+
+def _speaks_of_the_dead(detector: Detector) -> bool:
+    """Return whether a detector has something to say of an attempt that is over: who left it, and how."""
+    return detector.needs.exits and detector.class_ != Class.WATCHING
 
 
 def attempts_due(*, now: datetime) -> list[int]:

@@ -32,9 +32,17 @@ def verdict_take(
     ).first()
     if verdict.closed is not None:
         return finding_close(row, reason=verdict.closed, verdict=verdict, log=log, now=now) if row else None
+    if row is None and late and _is_known(verdict, attempt_id):
+        return None
     if row is None:
         return _open(verdict, run_id=run_id, attempt_id=attempt_id, late=late, log=log, now=now)
     return _change(row, verdict, log=log, now=now)
+
+
+def _is_known(verdict: Verdict, attempt_id: int) -> bool:
+    """Return whether this was found before: what is found again in an attempt that is over adds nothing."""
+    same = Finding.objects.filter(attempt_id=attempt_id, cause=verdict.cause, subject_key=verdict.subject.key)
+    return same.exists()
 
 
 def _open(verdict: Verdict, *, run_id: int, attempt_id: int, late: bool, log: Log, now: datetime) -> Finding:

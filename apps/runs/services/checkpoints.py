@@ -55,7 +55,7 @@ def checkpoint_note(
             row.trust = Trust.SUSPECT if suspect else Trust.COMPLETE
             row.saved_at = fact.happened_at
         row.save()
-        if row.trust != before[0] or fact.state == CheckpointState.STARTED:
+        if row.trust != before[0]:
             log.add(
                 StreamKey.run(attempt.run_id),
                 kind=f"checkpoint.{fact.state.lower()}",
@@ -113,8 +113,6 @@ def _measure(row: Checkpoint, fact: CheckpointFact) -> None:
 
 def _checkpoint_text(row: Checkpoint, fact: CheckpointFact) -> str:
     queued = f", {row.queue_s:.1f} of {row.duration_s:.1f} s queued" if row.queue_s and row.duration_s else ""
-    if fact.state == CheckpointState.STARTED:
-        return f"Checkpoint {fact.step:,} started"
     if row.trust == Trust.FAILED:
         return f"Checkpoint {fact.step:,} failed: {row.error or 'no reason given'}"
     if row.trust == Trust.SUSPECT:

@@ -17,6 +17,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--name", default="operator")
+        parser.add_argument("--email", default="operator@localhost", help="where notices go")
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
         moment = now()
@@ -25,7 +26,12 @@ class Command(BaseCommand):
             user_id = next((person.id for person in admins if person.name == options["name"]), admins[0].id)
         else:
             user_id = user_create(
-                name=options["name"], role=Role.ADMIN, email="", by="first start", source=Source.COMMAND, now=moment
+                name=options["name"],
+                role=Role.ADMIN,
+                email=options["email"],
+                by="first start",
+                source=Source.COMMAND,
+                now=moment,
             )
         secret = sign_in_link_create(user_id=user_id, now=moment)
         self.stdout.write(f"{settings.PUBLIC_URL}/first/{secret}")
