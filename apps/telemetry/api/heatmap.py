@@ -15,11 +15,13 @@ from apps.common.api import Door, etag_of, with_etag
 from apps.engine.tiles.pyramid import POOLS
 from apps.engine.tiles.ratio import RELATIVES
 from apps.engine.tiles.rows import ORDERS
-from apps.runs.selectors import AttemptRow, attempt_by_code, run_by_id
+from apps.runs.selectors import AttemptRow, attempt_by_code, attempts_of, run_by_code, run_by_id
 from apps.telemetry.api.asking import ask_read
-from apps.telemetry.api.pictures import BINARY, picture_binary, picture_json
+from apps.telemetry.api.pictures import BINARY, line_answer, picture_binary, picture_json
 from apps.telemetry.selectors.heatmap import heatmap_open, heatmap_read
-from apps.telemetry.selectors.pictures import AXES, Heatmap
+from apps.telemetry.selectors.lines import line_open, line_read
+from apps.telemetry.selectors.pictures import AXES, Heatmap, picture_empty
+from apps.telemetry.selectors.stitched import run_heatmap_open, run_heatmap_read
 
 PARAMETERS = [
     OpenApiParameter("metric", str, description="default compute_s, else step_s"),
@@ -67,6 +69,34 @@ class AttemptHeatmap(Picture):
     def get(self, request: Request, attempt: str) -> Response:
         view = heatmap_open(attempt_read(self, attempt), ask_read(request))
         return self.answer(request, view.key, lambda: heatmap_read(view))
+
+
+class RunHeatmap(Picture):
+    """The rank × step picture of a run: its attempts, the newest one winning from its first step on."""
+
+    @extend_schema(
+        operation_id="runs_heatmap",
+        parameters=[*PARAMETERS, OpenApiParameter("redone", str, enum=["0", "1"], description="1: show old tails")],
+        responses=OpenApiTypes.OBJECT,
+    )
+    def get(self, request: Request, code: str) -> Response:
+        run = run_by_code(code)
+        self.check_cluster(run.cluster_id)
+        view = run_heatmap_open(attempts_of(run.id), ask_read(request))
+        return self.answer(request, (run.id, *view.key), lambda: run_heatmap_read(view) or picture_empty(view.ask))
+
+
+class AttemptSeries(Picture):
+    """One line of an attempt: mean, median and worst over its ranks, a value a column."""
+
+    @extend_schema(
+        operation_id="attempts_series", parameters=PARAMETERS[:3] + PARAMETERS[4:5], responses=OpenApiTypes.OBJECT
+    )
+    def get(self, request: Request, attempt: str) -> Response:
+        ask = ask_read(request)
+        row = attempt_read(self, attempt)
+        view = line_open(row, metric=ask.metric, first=ask.first, end=ask.end, columns=ask.columns)
+        return with_etag(request, etag_of("line", *view.key), lambda: Response(line_answer(line_read(view))))
 
 
 def attempt_read(door: Door, code: str) -> AttemptRow:

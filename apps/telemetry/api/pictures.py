@@ -8,6 +8,7 @@ import orjson
 from numpy.typing import NDArray
 
 from apps.engine.tiles.rows import SEVERAL
+from apps.telemetry.selectors.lines import Line
 from apps.telemetry.selectors.pictures import Heatmap
 
 BINARY = "application/octet-stream"
@@ -99,3 +100,19 @@ def _label(low: int, high: int, count: int, node: str | None) -> str:
 def milliseconds(moments_s: NDArray[np.float64]) -> list[int | None]:
     """Return moments in milliseconds since 1970, as pages compute with them; null where unknown."""
     return [None if at != at else round(at * 1000) for at in moments_s.tolist()]
+
+
+def line_answer(line: Line) -> dict[str, Any]:
+    """Return a line as JSON; columns in which nobody reported are null."""
+    return {
+        "metric": line.metric.name,
+        "unit": line.metric.unit,
+        "worst_is": line.metric.worst,
+        "version": line.version,
+        "steps": line.steps.tolist(),
+        "steps_per_column": line.steps_per_column,
+        "mean": line.mean,
+        "median": line.median,
+        "worst": line.worst,
+        "ended_at": milliseconds(line.ended_s),
+    }

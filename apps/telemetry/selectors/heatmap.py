@@ -18,7 +18,7 @@ from apps.telemetry.selectors.baselines import Baseline, baseline_of
 from apps.telemetry.selectors.changes import changed_columns, cursor_text, runs_of
 from apps.telemetry.selectors.layouts import Layout, layout_of
 from apps.telemetry.selectors.marks import Marks, ended_of, flags_of, marks_of, veiled_of
-from apps.telemetry.selectors.parts import Source, grid_read
+from apps.telemetry.selectors.parts import Range, Source, grid_read
 from apps.telemetry.selectors.pictures import (
     Ask,
     Drawn,
@@ -104,15 +104,15 @@ class View:
         return hashlib.blake2b(told.encode(), digest_size=6).hexdigest()
 
 
-def heatmap_open(attempt: AttemptRow, ask: Ask) -> View:
-    """Return a picture before it is drawn.
+def heatmap_open(attempt: AttemptRow, ask: Ask, *, missing_is_empty: bool = False) -> View:
+    """Return a picture before it is drawn; with `missing_is_empty` one of a metric that the attempt lacks is empty.
 
     Raises:
         MetricUnknown: the attempt has other metrics.
     """
     series = series_of(SeriesKind.RANK, attempt.id)
     world = max(attempt.world_size or 0, series.width if series else 0, 1)
-    name = metric_chosen(ask.metric, series)
+    name = ask.metric if missing_is_empty else metric_chosen(ask.metric, series)
     layout = layout_of(attempt_id=attempt.id, world=world)
     return View(replace(ask, metric=name), attempt, series, layout, metric_of(name), marks_of(attempt))
 
@@ -143,12 +143,23 @@ def _wanted(view: View) -> list[Bucket]:
     return [view.bucket] if changed is None else runs_of(view.bucket, changed)
 
 
-def drawn_of(view: View, grid: Grid) -> Drawn:
+def strip_read(view: View, bucket: Bucket, rows: RowLayout, *, within: Range) -> Drawn:
+    """Return the steps `within` of an attempt in rows that another picture fixed: those of its ranks that have one."""
+    n = min(len(rows.row_of), len(view.ranks))
+    ranks = view.ranks[:n]
+    source = replace(view.source, chosen=None if n == view.layout.world else ranks)
+    mine = replace(rows, row_of=rows.row_of[:n])
+    return drawn_of(
+        replace(view, ask=replace(view.ask, ranks=())), grid_read(source, bucket, mine, within=within), ranks
+    )
+
+
+def drawn_of(view: View, grid: Grid, ranks: NDArray[np.int64] | None = None) -> Drawn:
     """Return a grid with what is said about its columns."""
     assert view.series is not None
     bucket = grid.bucket
     row_of = np.full(view.layout.world, -1, np.int64)
-    row_of[view.ranks] = grid.rows.row_of
+    row_of[view.ranks if ranks is None else ranks] = grid.rows.row_of
     return Drawn(
         cells=grid.cells,
         steps=bucket.first_steps(),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from apps.engine.tiles import ratio
 from apps.engine.tiles.heatgrid import Grid, Part, assemble
 from apps.engine.tiles.hot import ABSENT
-from apps.engine.tiles.layout import Bucket, cover
+from apps.engine.tiles.layout import COLUMN_POOL, Bucket, Segment, cover
 from apps.engine.tiles.metrics import Metric
 from apps.engine.tiles.pyramid import Pool
 from apps.engine.tiles.rows import RowLayout
@@ -19,6 +19,8 @@ from apps.telemetry.selectors.layouts import Layout
 from apps.telemetry.selectors.series import SeriesRow
 
 Ranks = NDArray[np.int64]
+Range = tuple[int, int]
+"""First step, and the step after the last."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,10 +45,10 @@ class Source:
         return self.layout if self.chosen is None else self.layout.chosen(self.chosen)
 
 
-def grid_read(source: Source, bucket: Bucket, rows: RowLayout) -> Grid:
-    """Return the drawing of the buckets; `rows` are of `source.shown`."""
+def grid_read(source: Source, bucket: Bucket, rows: RowLayout, *, within: Range | None = None) -> Grid:
+    """Return the drawing of the buckets; `rows` are of `source.shown`. `within`: steps beyond are left out."""
     return assemble(
-        parts_read(source, bucket),
+        parts_read(source, bucket, within=within),
         order=source.shown.order,
         rows=rows,
         bucket=bucket,
@@ -55,12 +57,35 @@ def grid_read(source: Source, bucket: Bucket, rows: RowLayout) -> Grid:
     )
 
 
-def parts_read(source: Source, bucket: Bucket) -> Iterator[Part]:
+def parts_read(source: Source, bucket: Bucket, *, within: Range | None = None) -> Iterator[Part]:
     """Yield what covers the buckets, each column once."""
     if source.series is None:
         return
-    for segment in cover(bucket, [source.series.hot_floor]):
+    for segment in segments_of(bucket, [source.series.hot_floor], within=within):
         yield from _single_parts(source, source.series, segment.first, segment.end)
+
+
+def segments_of(bucket: Bucket, sealed: list[int], *, within: Range | None) -> list[Segment]:
+    """Return which columns of which level to read; steps outside of `within` are left out of the first and last bucket."""
+    if within is None:
+        return cover(bucket, sealed)
+    first = max(within[0], bucket.start * bucket.steps)
+    end = min(within[1], (bucket.start + bucket.columns) * bucket.steps)
+    return [segment for part in _aligned(first, end, bucket.level) for segment in cover(part, sealed)]
+
+
+def _aligned(first: int, end: int, level: int) -> list[Bucket]:
+    """Steps first..end-1 as whole columns of `level` and, before and after them, of the levels below."""
+    if end <= first:
+        return []
+    unit = COLUMN_POOL**level
+    low, high = -(-first // unit), end // unit
+    if level == 0:
+        return [Bucket(1, first, end - first)]
+    if high <= low:
+        return _aligned(first, end, level - 1)
+    middle = Bucket(unit, low, high - low)
+    return [*_aligned(first, low * unit, level - 1), middle, *_aligned(high * unit, end, level - 1)]
 
 
 def _single_parts(source: Source, series: SeriesRow, first: int, end: int) -> Iterator[Part]:

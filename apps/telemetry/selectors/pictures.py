@@ -11,7 +11,7 @@ from apps.common.errors import BadRequest, NotFound
 from apps.engine.tiles.heatgrid import How
 from apps.engine.tiles.layout import Bucket
 from apps.engine.tiles.metrics import KNOWN, Metric, metric_of
-from apps.engine.tiles.pyramid import Pool
+from apps.engine.tiles.pyramid import Pool, plane_of
 from apps.engine.tiles.ratio import Relative
 from apps.engine.tiles.rows import Order, RowLayout
 from apps.telemetry.selectors.cells import Cells
@@ -198,3 +198,13 @@ def ranks_asked(pairs: Sequence[tuple[int, int]], world: int) -> NDArray[np.int6
     if not len(ranks):
         raise BadRequest(f"ranks: the attempt has the ranks 0 to {world - 1}.")
     return ranks
+
+
+def picture_empty(ask: Ask) -> Heatmap:
+    """Return the picture of a run that has no attempt yet: no rows, no columns."""
+    metric = metric_of(metric_chosen(ask.metric, None))
+    none = np.zeros(0, np.int64)
+    layout = Layout(none, none, (), 0)
+    rows = RowLayout(none, none, none, none, none, none, 1)
+    how = plane_of(ask.pool, metric.worst)
+    return Heatmap(metric, ask.relative, 0, layout, none, rows, nothing_drawn(0), 1, how, "", (), None, None, None)
