@@ -16,7 +16,10 @@ from apps.remediation.choices import OPEN, ActionState
 from apps.remediation.selectors.actions import action_by_id
 
 BY = "command line"
-WAIT_S = 15.0
+START_WAIT_S = 60.0
+"""Workers may just be starting themselves."""
+STOP_WAIT_S = 15.0
+"""Whoever stops Paceline does not wait longer."""
 POLL_S = 0.1
 
 
@@ -64,7 +67,8 @@ class Command(BaseCommand):
 
     def _follow(self, action_id: int | None, *, wait: bool, running: bool) -> None:
         """Wait until the practice run runs, or is gone, and say so; an action that fails is said with its reason."""
-        deadline = time.monotonic() + WAIT_S
+        wait_s = START_WAIT_S if running else STOP_WAIT_S
+        deadline = time.monotonic() + wait_s
         while wait and action_id is not None:
             action = action_by_id(action_id)
             if action.state not in (*OPEN, ActionState.SUCCEEDED):
@@ -72,7 +76,7 @@ class Command(BaseCommand):
             if practice_read().running is running and (running or action.state == ActionState.SUCCEEDED):
                 break
             if time.monotonic() > deadline:
-                raise CommandError(f"still waiting for it after {WAIT_S:g} s; the action goes on ({action.state})")
+                raise CommandError(f"still waiting for it after {wait_s:g} s; the action goes on ({action.state})")
             time.sleep(POLL_S)
         self.stdout.write("practice run: " + ("runs" if running else "does not run"))
 
