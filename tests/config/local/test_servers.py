@@ -63,8 +63,10 @@ class TestIdentity:
     def test_the_database_runs_as_an_existing_account(self, open_place: Path, tmp_path: Path, closed: bool) -> None:
         tmp_path.chmod(0o700)
         place = tmp_path if closed else open_place
-        shutil.copytree(postgres_programs().bin.parent, place / "pginstall", symlinks=True)
-        found = PostgresPrograms(place / "pginstall/bin", postgres_programs().major)
+        wheel = postgres_programs().bin.parents[1]
+        for part in (wheel, wheel.with_name(f"{wheel.name}.libs")):
+            shutil.copytree(part, place / part.name, symlinks=True)
+        found = postgres_programs(wheel=place / wheel.name)
         folder = folder_open(place / "data")
         identity = server_identity(reachable=(found.bin, folder.root), works=without_namespaces)
         postgres_initialise(folder, found, identity=identity)
