@@ -226,7 +226,7 @@ class TestFacts:
             (7, "SAVED", "save"),
             (9, "RESTORED", "restore"),
         ]
-        assert told[1]["ranks"] == [0]
+        assert told[1]["rank"] == 0
         assert told[1]["duration_s"] >= 0.01
         assert told[3]["duration_s"] == 3.0
 
@@ -323,6 +323,7 @@ class TestNeverRaises:
 
         notes = [one["text"] for one in server.part("events") if one["kind"] == "note"]
         assert any("6 values that are no numbers" in note for note in notes), notes
+        assert server.reports()[-1]["drops"] == {"values that are no numbers or have no step": 6}
         assert server.part("checkpoints") == []
 
     def test_more_metrics_than_there_is_room_for_are_counted(self, start: Start, server: RecordingServer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 
 
 class Drops:
@@ -11,7 +12,6 @@ class Drops:
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._counts: dict[str, int] = {}
-        self._told: dict[str, int] = {}
 
     def add(self, reason: str, n: int = 1) -> None:
         if n > 0:
@@ -22,11 +22,8 @@ class Drops:
         with self._guard:
             return dict(self._counts)
 
-    def news(self) -> str | None:
-        """Return a sentence if anything was lost since the last call."""
-        with self._guard:
-            if self._counts == self._told:
-                return None
-            self._told = dict(self._counts)
-            parts = ", ".join(f"{n} {reason}" for reason, n in sorted(self._counts.items()))
-        return f"the client lost data since it started: {parts}"
+
+def lost_sentence(counts: Mapping[str, int]) -> str:
+    """Return the counts as a line for people."""
+    parts = ", ".join(f"{n} {reason}" for reason, n in sorted(counts.items()))
+    return f"the client lost data since it started: {parts}"

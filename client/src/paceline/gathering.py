@@ -100,6 +100,7 @@ class Gathering:
         members: list[Member],
         *,
         events: list[dict[str, Any]],
+        drops: dict[str, int],
         place: bool,
     ) -> list[Entry]:
         """Return the reports that hold all of this; ranks far apart need more than one."""
@@ -117,6 +118,7 @@ class Gathering:
         parts[0].update({"beats": beats} if beats else {})
         parts[0].update({"checkpoints": checkpoints} if checkpoints else {})
         parts[0].update({"events": events[:MAX_EVENTS]} if events else {})
+        parts[0].update({"drops": drops} if drops else {})
         if place:
             parts[0]["placement"] = [placement_of(member.identity, self.node) for member in members]
         parts += [{"events": events[at : at + MAX_EVENTS]} for at in range(MAX_EVENTS, len(events), MAX_EVENTS)]
@@ -151,4 +153,4 @@ def placement_of(identity: Identity, node: str) -> dict[str, Any]:
 
 
 def _of_rank(fact: dict[str, Any], rank: int) -> dict[str, Any]:
-    return fact if "rank" in fact or "ranks" in fact else {**fact, "rank": rank}
+    return fact if "rank" in fact else {**fact, "rank": rank}

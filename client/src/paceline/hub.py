@@ -13,7 +13,7 @@ from typing import Any, Callable
 
 from paceline.courier import Courier
 from paceline.digest import fresh_name
-from paceline.drops import Drops
+from paceline.drops import Drops, lost_sentence
 from paceline.gathering import Gathering, Opening
 from paceline.members import Identity, Member, Roster, Watch
 from paceline.settings import Settings, spool_folder
@@ -87,6 +87,8 @@ class Hub:
         self._flush_at = monotonic() + settings.interval_s / 2
         self._ping_at = 0.0
         self._place = True
+        self._rank_losses: dict[str, dict[str, int]] = {}
+        self._lost_told: dict[str, int] = {}
         self._end: str | None = None
         self._end_by = 0.0
         self._stop_within_s: float | None = None
@@ -180,18 +182,31 @@ class Hub:
         interval_s = self._settings.interval_s
         now = monotonic()
         self._flush_at = now + (max(AWAY_INTERVAL_S, interval_s) if self.courier.away else interval_s)
-        lost = self.drops.news()
-        if lost:
-            self._watch.note(None, lost)
+        lost = self._lost()
+        if lost != self._lost_told:
+            self._lost_told = lost
+            self._watch.note(None, lost_sentence(lost))
         members = list(self._members.values())
         for entry in self._gathering.close(
-            self._opening, members, events=self._watch.take(), place=self._place and bool(members)
+            self._opening,
+            members,
+            events=self._watch.take(),
+            drops=lost,
+            place=self._place and bool(members),
         ):
             self.courier.post(entry)
         self._place = self._place and not members
         if self._end is not None and (self._is_last() or now >= self._end_by):
             self.courier.post(self._gathering.end(self._opening, self._end))
             self._end = None
+
+    def _lost(self) -> dict[str, int]:
+        """Return what was lost so far, by reason: here, and in the ranks that were heard."""
+        lost = self.drops.counts()
+        for found in self._rank_losses.values():
+            for reason, n in found.items():
+                lost[reason] = lost.get(reason, 0) + n
+        return lost
 
     def _ask_key(self) -> None:
         found = self._find_key()
@@ -276,6 +291,8 @@ class Hub:
             self._batch(member, batch_decode(payload))
         elif kind == BEAT:
             member.beat, member.beat_at = json_decode(payload), member.heard_at
+            if member.beat.get("lost"):
+                self._rank_losses[member.identity.process] = member.beat["lost"]
         elif kind == LEAVE:
             self._goodbye(member, json_decode(payload))
 

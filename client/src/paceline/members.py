@@ -19,7 +19,8 @@ DYING_S = 0.3
 RETURN_S = 5.0
 """A rank whose connection broke although its process lives comes back within this, or is told as gone from view."""
 
-MAX_TEXT = 8_192
+MAX_TEXT = 4_000
+"""What the server keeps of one event's text."""
 
 
 @dataclass(frozen=True)

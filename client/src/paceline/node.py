@@ -78,9 +78,9 @@ class NodeReports:
         }
         if gpus is not None:
             body["gpus"] = gpus
-        dropped = sum(self._drops.counts().values())
-        if dropped:
-            host["reports_dropped_count"] = dropped
+        drops = self._drops.counts()
+        if drops:
+            body["drops"] = drops
         target = Target("node", self._settings.address)
         return Entry(target, self._boot, self._seq, "reports", json.dumps(body, separators=(",", ":")).encode())
 

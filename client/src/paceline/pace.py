@@ -25,7 +25,8 @@ FINISH_S = 5.0
 """How long `finish` may wait for the last reports."""
 AT_EXIT_S = 2.0
 """How long an exit without `finish` may be held up."""
-MAX_TEXT = 8_192
+MAX_TEXT = 4_000
+"""What the server keeps of one event's text. Of a trace the end is kept: it says what happened."""
 _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
@@ -177,7 +178,7 @@ class Pace:
             "queue_s": queue_s,
             "blocking_s": blocking_s,
             "bytes": bytes,
-            "ranks": ranks if ranks is not None else ([self.rank] if word in ("WRITTEN", "FAILED") else None),
+            "ranks": ranks,
         }
         self._fact("checkpoints", {key: value for key, value in fact.items() if value is not None})
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import re
 import threading
 from collections import deque
 from dataclasses import dataclass
@@ -23,7 +24,9 @@ MAX_FACTS = 1_000
 """Events and checkpoints kept while nobody takes them."""
 MAX_METRICS = 48
 """Names a rank may use: a run takes 64, and other ranks may bring their own."""
-MAX_NAME = 80
+MAX_NAME = 63
+NO_NAME = re.compile(r"[^A-Za-z0-9_./:-]")
+"""What a metric's name can't hold; it becomes an underscore."""
 STEP_S, GC_S, COMPUTE_S, DATA_S = 0, 1, 2, 3
 """Slots every row has."""
 
@@ -93,13 +96,13 @@ class Recorder:
         if found is not None:
             return found
         with self._naming:  # once per name; two threads that name a metric at the same moment must not share a slot
-            if len(self.names) >= MAX_METRICS or not 0 < len(name) <= MAX_NAME:
-                self.lost_values += 1
-                return None
-            if name not in self.slots:
-                self.names.append(name)
-                self.slots[name] = len(self.names) - 1
-            return self.slots[name]
+            word = NO_NAME.sub("_", name if name[:1].isalpha() else f"_{name}")[:MAX_NAME]
+            if word not in self.names:
+                if len(self.names) >= MAX_METRICS:
+                    self.lost_values += 1
+                    return None
+                self.names.append(word)
+            return self.slots.setdefault(name, self.names.index(word))
 
     def set_now(self, found: dict[int, float]) -> None:
         """Put values by slot to the step under way, else to the last one; for the training thread."""
@@ -152,6 +155,15 @@ class Recorder:
             self.lost_facts += 1
             return
         self.facts.append((kind, fields))
+
+    def lost(self) -> dict[str, int]:
+        """Return what was lost since the start, by reason."""
+        counts = {
+            "steps nobody took in time": self.lost_rows,
+            "events too many": self.lost_facts,
+            "values that are no numbers or have no step": self.lost_values,
+        }
+        return {reason: n for reason, n in counts.items() if n}
 
     # -- the reporter's side ---------------------------------------------------------------------------------------
     def take_rows(self, limit: int) -> list[Row]:

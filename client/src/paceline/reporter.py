@@ -98,7 +98,6 @@ class Reporter:
         self._roster: Roster | None = None
         self._unacked: deque[Batch] = deque()
         self._number = 0
-        self._losses: tuple[int, int, int] = (0, 0, 0)
         self._goodbye: dict[str, Any] | None = None
         self._goodbye_said = False
         self._deadline = 0.0
@@ -182,7 +181,9 @@ class Reporter:
         self._tick_at = monotonic() + self._tick_s
         self._hand_over(link)
         beat = self._recorder.beat()
-        link.send(BEAT, json_encode({"step": beat.step, "phase": beat.phase, "age": round(beat.phase_age_s, 3)}))
+        words: dict[str, Any] = {"step": beat.step, "phase": beat.phase, "age": round(beat.phase_age_s, 3)}
+        lost = self._recorder.lost()
+        link.send(BEAT, json_encode({**words, "lost": lost} if lost else words))
         if self._goodbye is not None and not self._goodbye_said and not self._recorder.rows:
             link.send(LEAVE, json_encode(self._goodbye))
             self._goodbye_said = True
@@ -216,7 +217,6 @@ class Reporter:
         stacks = self._stacks.check()
         if stacks:
             self._recorder.fact("events", {"kind": "stack", "happened_at": utc_text(time()), "text": stacks})
-        self._tell_losses()
         while sum(batch.size for batch in self._unacked) < MAX_UNACKED_BYTES:
             rows = self._recorder.take_rows(MAX_BATCH_ROWS)
             facts = self._recorder.take_facts(MAX_BATCH_ROWS)
@@ -232,18 +232,6 @@ class Reporter:
             )
             self._unacked.append(batch)
             link.send(BATCH, batch_encode(batch))
-
-    def _tell_losses(self) -> None:
-        recorder = self._recorder
-        losses = (recorder.lost_rows, recorder.lost_facts, recorder.lost_values)
-        if losses == self._losses:
-            return
-        self._losses = losses
-        text = (
-            f"rank {self._settings.rank} lost data since it started: {losses[0]} steps that nobody took in time, "
-            f"{losses[1]} events too many, {losses[2]} values that are no numbers or have no step"
-        )
-        recorder.fact("events", {"kind": "note", "happened_at": utc_text(time()), "text": text})
 
     # -- finding the sender, being it, leaving it ------------------------------------------------------------------
     def _meet(self) -> None:
