@@ -144,7 +144,7 @@ def step_time(
     steps: Sequence[int],
     median_s: Sequence[float | None],
     own_best_s: float | None,
-    times: Sequence[datetime] | None = None,
+    times: Sequence[datetime | None] | None = None,
     slow_since: Any | None = None,
 ) -> go.Figure:
     """Return the strip above the heatmap: step time on its axis, own best dashed. `times` puts it on the time axis."""

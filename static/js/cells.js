@@ -57,9 +57,9 @@ export class Cells {
       this.clear(); this.key = key; changed = "new";
     }
     this.head = { ...answer, cells: undefined };
-    const C = answer.steps.length, R = answer.rows.length, veiled = new Set(answer.veiled || []);
+    const C = answer.steps.length, R = answer.rows.length, veiled = new Set(answer.veiled || []), redone = new Set(answer.redone || []);
     answer.steps.forEach((step, c) => {
-      this.columns.set(step, new Column(step, answer.cells, c, C, R, { at: answer.ended_at?.[c] ?? null, veiled: veiled.has(c), attempt: answer.attempts?.[c] ?? null }));
+      this.columns.set(step, new Column(step, answer.cells, c, C, R, { at: answer.ended_at?.[c] ?? null, veiled: veiled.has(c), redone: redone.has(c), attempt: answer.attempts?.[c] ?? null }));
       if (changed !== "new") changed.push(step);
     });
     for (const [row, column, which] of answer.flags || []) {
@@ -83,6 +83,8 @@ export class Cells {
     const snapped = Math.floor(step / this.width) * this.width;
     return this.columns.has(snapped) ? this.steps.indexOf(snapped) : -1;
   }
+  /* Steps at which another attempt goes on. */
+  get attemptStarts() { let last = null; const out = []; for (const s of this.steps) { const a = this.columns.get(s).attempt; if (last !== null && a !== null && a !== last) out.push(s); last = a ?? last; } return out; }
   get first() { return this.steps[0]; }
   get last() { return this.steps.at(-1); }
 }

@@ -36,7 +36,7 @@ export class Chart {
   theme() { if (this.Plotly && this.figure) this.draw(this.Plotly); }
 }
 
-const FOLLOW_MS = 120, READ_MS = 900;
+const FOLLOW_MS = 120, READ_MS = 1500, SLOW_MS = 10000;   // the strip follows the steps, charts of the whole run take their time
 export class Charts {
   /* config.charts: {name: url}, config.plotly: address of the script */
   constructor(config, strip) {
@@ -54,13 +54,15 @@ export class Charts {
   }
   async readAll() {
     if (!this.Plotly || this.reading) { this.again = Boolean(this.reading); return; }
+    const due = this.all.filter(chart => chart === this.strip || Date.now() - (chart.readAt || 0) > SLOW_MS);
     this.reading = true; this.readAt = Date.now();
     try {
-      for (const chart of this.all) { await chart.read(chart === this.strip ? this.query() : ""); if (chart === this.strip) this.fit(); await chart.draw(this.Plotly); }
+      for (const chart of due) {
+        chart.readAt = Date.now(); await chart.read(chart === this.strip ? this.query() : ""); if (chart === this.strip) this.fit(); await chart.draw(this.Plotly); }
     } catch (error) { console.warn(error.message); } finally { this.reading = false; if (this.again) { this.again = false; this.changed(); } }
   }
   query() {
-    const v = this.view, cells = v.cells, q = new URLSearchParams({ columns: String(Math.max(60, Math.floor(v.heat.width))), range: v.state.range });
+    const v = this.view, cells = v.cells, q = new URLSearchParams({ columns: String(Math.max(60, Math.floor(v.heat.width))), range: v.state.range, axis: v.state.axis });
     if (cells.steps.length) { q.set("from", String(cells.first)); q.set("to", String(cells.last + cells.width)); }
     return (this.strip.url.includes("?") ? "&" : "?") + q;
   }

@@ -141,7 +141,7 @@ export class Heatmap {
       ctx.drawImage(this.strip, run.x, oy, run.n, H, x0, 0, Math.max(x1 - x0, 0.5), H);
     }
     ctx.setTransform(dpr, 0, 0, dpr, 0, -this.offset * dpr);
-    this.drawMarks(ctx, shown); this.drawRules(ctx);
+    this.drawRedone(ctx, shown); this.drawMarks(ctx, shown); this.drawRules(ctx);
     if (this.cell) this.point(this.cell, false);
     this.onFrame?.(this.view);
   }
@@ -175,6 +175,12 @@ export class Heatmap {
     for (let y = 0; y < n; y++) for (let x = 0; x < n; x++) px[y * n + x] = (x + y) % n === 0 ? dark : ground;
     t.putImageData(img, 0, 0);
     return (this.hatch = ctx.createPattern(tile, "repeat"));
+  }
+  /* Steps that a later attempt did again are dotted. */
+  drawRedone(ctx, shown) {
+    const columns = shown.filter(step => this.cells.columns.get(step).redone); if (!columns.length) return;
+    ctx.fillStyle = this.colours?.ink2 || "black";
+    for (const step of columns) { const [x0, x1] = this.span(step); for (let x = Math.ceil(Math.max(0, x0) / 6) * 6; x < Math.min(x1, this.width); x += 6) for (let y = 3; y < this.height; y += 6) ctx.fillRect(x, y, 1, 1); }
   }
   /* A value that was not finite: its own mark, never a colour of the ramp. */
   drawMarks(ctx, shown) {

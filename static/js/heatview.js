@@ -27,7 +27,8 @@ export class HeatView {
   gutter() { return this.config.box().clientWidth < 820 ? 76 : 96; }
   get metric() { return this.config.metrics.find(m => m.name === this.state.metric) || this.config.metrics[0]; }
   get least() { return this.metric.worst === "min"; }
-  get wanted() { return this.state.range === "240" ? 240 : Math.max(120, Math.floor(this.heat.width)); }
+  get wanted() { return this.state.range === "240" ? this.config.columns : Math.max(120, Math.floor(this.heat.width)); }
+  get beginning() { return this.state.range === "attempt" ? this.config.first_step ?? 0 : 0; }
   get whole() { return this.state.range !== "240"; }
 
   /* ---- addresses ---- */
@@ -57,14 +58,20 @@ export class HeatView {
     this.busy(true);
     try {
       // The whole attempt or run: an explicit `from` asks for a pooled picture instead of the newest columns.
-      const answer = await fetchCells(this.url(range ? { from: range.from, to: range.to, columns: Math.max(120, Math.floor(this.heat.width)) } : this.whole ? { from: 0 } : {}));
+      const answer = await fetchCells(this.url(range ? { from: range.from, to: range.to, columns: Math.max(120, Math.floor(this.heat.width)) } : this.whole ? { from: this.beginning } : {}));
       if (token !== this.asking || !answer) return;
-      this.cells.clear(); this.details.clear(); this.cells.merge(answer); this.cursor = answer.cursor;
+      this.cells.clear(); this.details.clear(); this.cells.merge(answer); this.cursor = answer.cursor; this.known(answer);
       this.applyScale(); this.applyAxis(); this.layout();
       if (range) this.place(range); else this.follow();
       this.restoreCell(); await this.detail();
       this.hooks.onState();
     } catch (error) { if (token === this.asking) this.hooks.onError(error); } finally { if (token === this.asking) this.busy(false); }
+  }
+  known(answer) {
+    const c = this.config;
+    if (answer.first_step !== null && answer.first_step !== undefined) c.first_step = answer.first_step;
+    if (answer.last_step !== null && answer.last_step !== undefined) c.last_step = Math.max(c.last_step ?? 0, answer.last_step);
+    this.heat.attemptStarts = this.cells.attemptStarts;
   }
   busy(on) {
     clearTimeout(this.slow);
@@ -139,7 +146,7 @@ export class HeatView {
     this.bringing = true; this.busy(true);
     try {
       const answer = await fetchCells(this.url({ ...ask, columns: Math.max(1, Math.ceil((ask.to - ask.from) / width)) }));
-      if (answer?.steps.length) { const changed = this.cells.merge(answer); this.take(changed); if (level) this.detail(); } else this.emptyAt = { ...ask };
+      if (answer?.steps.length) { const changed = this.cells.merge(answer); this.known(answer); this.take(changed); if (level) { this.details.clear(); this.detail(); } } else this.emptyAt = { ...ask };
     } catch (error) { this.hooks.onError(error); } finally { this.bringing = false; this.busy(false); }
   }
   caughtUp(last) { return this.config.last_step !== null && last > this.config.last_step || (this.emptyAt && this.emptyAt.from >= last); }
@@ -158,11 +165,11 @@ export class HeatView {
     if (!this.due || this.reading || !this.cells.head) return;
     this.due = false; this.reading = true; this.readAt = Date.now();
     try {
-      const answer = await fetchCells(this.url({ since: this.cursor, ...(this.whole ? { from: 0 } : {}) }));
+      const answer = await fetchCells(this.url({ since: this.cursor, ...(this.whole ? { from: this.beginning } : {}) }));
       if (!answer) return;
-      this.cursor = answer.cursor;
+      this.cursor = answer.cursor; this.known(answer);
       if (!answer.steps.length) return;
-      this.config.last_step = Math.max(this.config.last_step ?? 0, answer.steps.at(-1) + answer.steps_per_column - 1); this.emptyAt = null;
+      this.emptyAt = null;
       if (answer.steps_per_column !== this.cells.width && !this.following) return;
       const changed = this.cells.merge(answer); this.take(changed);
       if (this.following) this.follow();

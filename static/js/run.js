@@ -49,6 +49,7 @@ export function start({ feed }) {
     const unit = view.metric.unit, ratio = state.mode !== "none", wait = view.least, seconds = $('button[data-set=mode][value=none]');
     seconds.textContent = unit === "s" ? "seconds" : unit || "value";
     legendBar($("#legend"), scale, ratio ? (wait ? ["0.7× waits less", "1", "more 1.4×"] : ["0.7× faster", "1", "slower 1.4×"]) : [scale.lo, (scale.lo + scale.hi) / 2, scale.hi].map((v, i) => `${+v.toPrecision(3)}${i === 1 || !unit ? "" : ` ${unit}`}`));
+    $("#redone").hidden = state.range !== "run"; $("#redone").setAttribute("aria-pressed", String(state.redone)); $("#redone").textContent = state.redone ? "hide redone steps" : "show redone steps";
     const back = $("#back-live"), open = config.attempt?.state === "OPEN";
     back.hidden = view.following || !open;
     back.textContent = view.behind ? `back to now, ${number(view.behind)} steps behind` : "follow live";
@@ -86,6 +87,7 @@ export function start({ feed }) {
 
   for (const b of $$("button[data-set]")) b.addEventListener("click", () => { if (b.dataset.set === "range") { state.steps = state.times = null; if (state.range === b.value) { view.following = true; view.load(); drawTools(); return; } } view.set(b.dataset.set, b.value); drawTools(); });
   for (const s of $$("select[data-set]")) s.addEventListener("change", () => view.set(s.dataset.set, s.value));
+  $("#redone").addEventListener("click", () => { state.redone = !state.redone; state.save(true); view.load({ keepView: true }); drawTools(); });
   $("#back-live").addEventListener("click", backToLive);
   document.addEventListener("click", e => {
     const link = e.target.closest("[data-show-cells]"); if (!link) return;

@@ -59,13 +59,18 @@ class Reader:
 
     def settle(self) -> None:
         """Wait until the page has read what it reads by itself."""
-        self.page.wait_for_load_state("networkidle")
+        self.page.wait_for_load_state("load")
         self.page.wait_for_function("() => !document.querySelector('.htmx-request')")
+        if self.errors:
+            raise AssertionError(self.errors)
         if self.page.query_selector("#heat"):
             self.page.wait_for_function(
                 "() => window.paceline && (window.paceline.view.heat.owner || !document.querySelector('#heat-error').hidden"
                 " || !window.paceline.view.cells.steps.length)"
             )
+        if self.page.query_selector("[data-chart], #steptime"):
+            drawn = "() => [...document.querySelectorAll('[data-chart], #steptime')].every(e => e.hidden || e.querySelector('.main-svg'))"
+            self.page.wait_for_function(drawn)
 
     def text(self) -> str:
         """Return what the page says."""

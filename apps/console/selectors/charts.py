@@ -1,22 +1,191 @@
-"""The charts of a run's page."""
+"""The charts of a run's page: what each shows, read from its attempts and stitched as the heatmap is."""
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
+import numpy as np
 import plotly.graph_objects as go
 
 from apps.console import figures
-from apps.runs.selectors import RunRow
+from apps.console.figures import Flag, Line
+from apps.diagnosis.selectors import findings_of
+from apps.engine.tiles.metrics import metric_of
+from apps.runs.selectors import AttemptRow, RunRow, attempt_by_id, attempts_of
+from apps.telemetry.selectors import metrics_of, nonfinite_of
+from apps.telemetry.selectors.lines import Line as Read
+from apps.telemetry.selectors.lines import line_open, line_read
+from apps.telemetry.selectors.stitched import spans_of
 
-CHARTS = {"steptime": "Step time", "step": "Step time", "tokens": "Tokens a second", "loss": "Loss"}
+COLUMNS = 600
+MOST_SPANS = 40
+"""Attempts of one chart; of a run with more the newest are drawn."""
+
+Query = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart under the heatmap: the metric it needs, its title, unit and digits, which line of it is drawn."""
+
+    metric: str
+    title: str
+    unit: str
+    digits: int
+    from_zero: bool = False
+
+
+UNDER: dict[str, Chart] = {
+    "step": Chart("step_s", "Step time, median of the ranks", "s", 2),
+    "tokens": Chart("step_s", "Tokens a second", "tokens/s", 0),
+    "loss": Chart("loss", "Loss, mean of the ranks", "", 3),
+}
+CHARTS = frozenset({"steptime", *UNDER})
 
 
 def charts_listed(run: RunRow) -> list[tuple[str, str]]:
-    """Return the charts under the heatmap, as (name, title)."""
-    del run
-    return []
+    """Return the charts under the heatmap that have something to show, as (name, title), in their drawn order."""
+    sent = set(metrics_of(run.attempt_id)) if run.attempt_id else set()
+    return [
+        (name, chart.title)
+        for name, chart in UNDER.items()
+        if chart.metric in sent and (name != "tokens" or run.tokens_per_step)
+    ]
 
 
-def chart_of(run: RunRow, name: str, *, query: Any, attempt_id: int | None) -> go.Figure:
+def chart_of(run: RunRow, name: str, *, query: Query, attempt_id: int | None) -> go.Figure:
     """Return one chart."""
-    del query, attempt_id, name
-    return figures.step_time(steps=[], median_s=[], own_best_s=run.own_best_step_s)
+    if name == "steptime":
+        return _strip(run, query, attempt_id=attempt_id)
+    return _over_the_run(run, UNDER[name], of_tokens=name == "tokens")
+
+
+def _strip(run: RunRow, query: Query, *, attempt_id: int | None) -> go.Figure:
+    """Return step time on the heatmap's own axis and columns."""
+    shown = attempt_id or run.attempt_id
+    first, end, columns = (_whole(query.get(key)) for key in ("from", "to", "columns"))
+    columns = min(max(columns or COLUMNS, 20), 4000)
+    if shown is None:
+        return figures.step_time(steps=[], median_s=[], own_best_s=run.own_best_step_s)
+    if query.get("range") == "run":
+        reads = [read for read, _ in _stitched(run, "step_s", columns=columns, first=first, end=end)]
+    else:
+        reads = [line_read(line_open(attempt_by_id(shown), metric="step_s", first=first, end=end, columns=columns))]
+    steps = np.concatenate([read.steps for read in reads]) if reads else np.zeros(0, np.int64)
+    values = np.concatenate([read.median for read in reads]) if reads else np.zeros(0)
+    ended = np.concatenate([read.ended_s for read in reads]) if reads else np.zeros(0)
+    on_time = query.get("axis") == "time"
+    slow = _slow_since(run) if run.slow and run.attempt_id == shown else None
+    return figures.step_time(
+        steps=steps.tolist(),
+        median_s=figures.gaps(values),
+        own_best_s=run.own_best_step_s,
+        times=_times(ended) if on_time else None,
+        slow_since=None if on_time else slow,
+    )
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text and text.isdigit() and len(text) < 16 else None
+
+
+def _times(ended_s: np.ndarray) -> list[datetime | None]:
+    return [datetime.fromtimestamp(float(at), UTC) if np.isfinite(at) else None for at in ended_s]
+
+
+def _slow_since(run: RunRow) -> int | None:
+    steps = [
+        row.since_step for row in findings_of(run_id=run.id, state="OPEN") if row.cost_s and row.since_step is not None
+    ]
+    return min(steps, default=None)
+
+
+def _stitched(
+    run: RunRow, metric: str, *, columns: int, first: int | None = None, end: int | None = None, redone: bool = False
+) -> list[tuple[Read, AttemptRow]]:
+    """Return a metric's lines by attempt, oldest first; the newest attempt wins from its first step on.
+
+    With `redone` what is returned is the other part: steps that a later attempt did again.
+    """
+    attempts = attempts_of(run.id, limit=MOST_SPANS)
+    spans = spans_of(attempts, redone=False)
+    ranges = [(span.attempt, span.first, span.end) for span in spans]
+    if redone:
+        shown = {span.attempt.id: span.end for span in spans}
+        ranges = [
+            (row, shown.get(row.id, row.first_step), row.last_step + 1)
+            for row in reversed(attempts)
+            if row.first_step is not None
+            and row.last_step is not None
+            and shown.get(row.id, row.first_step) <= row.last_step
+        ]
+    cut = [(row, max(a, first or 0), b if end is None else min(b, end)) for row, a, b in ranges]
+    cut = [(row, a, b) for row, a, b in cut if a < b]
+    total = sum(b - a for _, a, b in cut) or 1
+    return [
+        (line_read(line_open(row, metric=metric, first=a, end=b, columns=max(8, columns * (b - a) // total))), row)
+        for row, a, b in cut
+        if metric in metrics_of(row.id)
+    ]
+
+
+def _over_the_run(run: RunRow, chart: Chart, *, of_tokens: bool) -> go.Figure:
+    drawn = [
+        _line(read, chart, run, of_tokens=of_tokens, name=f"attempt {row.number}")
+        for read, row in _stitched(run, chart.metric, columns=COLUMNS)
+    ]
+    again = [
+        _line(read, chart, run, of_tokens=of_tokens, name=f"attempt {row.number}, done again", faint=True)
+        for read, row in _stitched(run, chart.metric, columns=COLUMNS // 2, redone=True)
+    ]
+    starts = [Flag(line.x[0], f"attempt {row}") for line, row in zip(drawn, _numbers(drawn), strict=True) if line.x][1:]
+    reference = None
+    if chart.metric == "step_s" and not of_tokens and run.own_best_step_s:
+        reference = (run.own_best_step_s, "best")
+    return figures.lines(
+        [*again, *_last_labelled(drawn)],
+        unit=chart.unit,
+        flags=[*starts[-6:], *_broken(run, chart)],
+        reference=reference,
+        from_zero=chart.from_zero,
+    )
+
+
+def _numbers(drawn: list[Line]) -> list[str]:
+    return [line.name.removeprefix("attempt ") for line in drawn]
+
+
+def _last_labelled(drawn: list[Line]) -> list[Line]:
+    return [
+        Line(
+            line.name, line.x, line.y, line.unit, line.colour, line.dash, line.digits, labelled=place == len(drawn) - 1
+        )
+        for place, line in enumerate(drawn)
+    ]
+
+
+def _line(read: Read, chart: Chart, run: RunRow, *, of_tokens: bool, name: str, faint: bool = False) -> Line:
+    values = read.mean if chart.metric == "loss" else read.median
+    if of_tokens and run.tokens_per_step:
+        with np.errstate(all="ignore"):
+            values = np.where(values > 0, run.tokens_per_step / values, np.nan)
+    return Line(
+        name=name,
+        x=read.steps.tolist(),
+        y=figures.gaps(values),
+        unit=chart.unit or metric_of(chart.metric).unit,
+        colour=figures.RULE2 if faint else figures.INK,
+        digits=chart.digits,
+        labelled=not faint,
+    )
+
+
+def _broken(run: RunRow, chart: Chart) -> list[Flag]:
+    """Return a mark where a value stopped being finite: the line has a gap there, and says why."""
+    if run.attempt_id is None:
+        return []
+    bad = [row for row in nonfinite_of(run.attempt_id, after_step=None, limit=1000) if row.metric == chart.metric]
+    if not bad:
+        return []
+    first = min(bad, key=lambda row: row.step)
+    return [Flag(first.step, f"{first.which} from step {first.step:,}", figures.CRIT)]
