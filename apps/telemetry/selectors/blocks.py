@@ -20,13 +20,13 @@ Floats = NDArray[np.float32]
 _HOT = """SELECT m.n, h.col, h.block, substring(h.data FROM
     (20 + 6 * cardinality(h.metrics) + 7) / 8 * 8 + 4 * h.width * (array_position(h.metrics, m.n) - 1) + 1
     FOR 4 * h.width)
-FROM telemetry_hotblock h CROSS JOIN unnest(%s::int4[]) AS m(n)
-WHERE h.series_id = %s AND h.col = ANY(%s) AND m.n = ANY(h.metrics)"""
+FROM telemetry_hotblock h CROSS JOIN unnest(%b::int4[]) AS m(n)
+WHERE h.series_id = %s AND h.col = ANY(%b) AND m.n = ANY(h.metrics)"""
 
-_HOT_RANGE = _HOT.replace("h.col = ANY(%s)", "h.col >= %s AND h.col < %s AND h.block = ANY(%s)")
+_HOT_RANGE = _HOT.replace("h.col = ANY(%b)", "h.col >= %s AND h.col < %s AND h.block = ANY(%b)")
 
-_TILES = """SELECT metric, tile, block, data FROM telemetry_tile WHERE series_id = %s AND metric = ANY(%s)
-AND NOT ratio AND level_columns = 0 AND level_entities = 0 AND tile = ANY(%s)"""
+_TILES = """SELECT metric, tile, block, data FROM telemetry_tile WHERE series_id = %s AND metric = ANY(%b)
+AND NOT ratio AND level_columns = 0 AND level_entities = 0 AND tile = ANY(%b)"""
 
 
 def columns_read(
@@ -106,7 +106,7 @@ def _whole(found: Floats | None, rows: int) -> Floats:
 _HOT_SLICE = """SELECT m.n, h.col, substring(h.data FROM
     (20 + 6 * cardinality(h.metrics) + 7) / 8 * 8 + 4 * h.width * (array_position(h.metrics, m.n) - 1) + 4 * %s + 1
     FOR 4 * (least(%s, h.width) - %s))
-FROM telemetry_hotblock h CROSS JOIN unnest(%s::int4[]) AS m(n)
+FROM telemetry_hotblock h CROSS JOIN unnest(%b::int4[]) AS m(n)
 WHERE h.series_id = %s AND h.col >= %s AND h.col < %s AND h.block = %s AND h.width > %s AND m.n = ANY(h.metrics)"""
 
 

@@ -47,15 +47,15 @@ class Process:
 
 _LOAD = """SELECT scope_kind, scope_id, sender, boot, highest, first_heard_at, last_received_at, last_sent_at, node_id,
 offset_s, offset_before_s, offset_began_at, boot_id, beats, drops::text FROM telemetry_folded
-WHERE (scope_kind, scope_id, sender) IN (SELECT * FROM unnest(%s::text[], %s::int8[], %s::text[]))"""
+WHERE (scope_kind, scope_id, sender) IN (SELECT * FROM unnest(%b::text[], %b::int8[], %b::text[]))"""
 
 _SAVE = """INSERT INTO telemetry_folded AS f (scope_kind, scope_id, sender, boot, highest, first_heard_at,
     last_received_at, last_sent_at, reports, rewritten, node_id, offset_s, offset_before_s, offset_began_at, drops,
     boot_id, beats, seqs)
 SELECT k, i, s, b, h, fh, lr, ls, n, rw, nd, o, ob, oa, d::jsonb, bi, be, r::int8multirange
-FROM unnest(%s::text[], %s::int8[], %s::text[], %s::text[], %s::int8[], %s::timestamptz[], %s::timestamptz[],
-    %s::timestamptz[], %s::int8[], %s::int8[], %s::int8[], %s::float8[], %s::float8[], %s::timestamptz[], %s::text[],
-    %s::text[], %s::bytea[], %s::text[]) AS t(k, i, s, b, h, fh, lr, ls, n, rw, nd, o, ob, oa, d, bi, be, r)
+FROM unnest(%b::text[], %b::int8[], %b::text[], %b::text[], %b::int8[], %b::timestamptz[], %b::timestamptz[],
+    %b::timestamptz[], %b::int8[], %b::int8[], %b::int8[], %b::float8[], %b::float8[], %b::timestamptz[], %b::text[],
+    %b::text[], %b::bytea[], %b::text[]) AS t(k, i, s, b, h, fh, lr, ls, n, rw, nd, o, ob, oa, d, bi, be, r)
 ON CONFLICT (scope_kind, scope_id, sender, boot) DO UPDATE SET highest = greatest(f.highest, excluded.highest),
     first_heard_at = least(f.first_heard_at, excluded.first_heard_at),
     last_received_at = greatest(f.last_received_at, excluded.last_received_at),

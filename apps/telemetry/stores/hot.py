@@ -27,11 +27,11 @@ class Loaded:
 
 
 _LOAD = """SELECT col, block, present, data FROM telemetry_hotblock
-WHERE series_id = %s AND (col, block) IN (SELECT * FROM unnest(%s::int8[], %s::int4[]))"""
+WHERE series_id = %s AND (col, block) IN (SELECT * FROM unnest(%b::int8[], %b::int4[]))"""
 
 _SAVE = """INSERT INTO telemetry_hotblock AS h (series_id, col, block, version, metrics, present, width, data)
-SELECT %s, c, b, %s, %s::int4[], p, w, d
-FROM unnest(%s::int8[], %s::int4[], %s::int4[], %s::int4[], %s::bytea[]) AS t(c, b, p, w, d)
+SELECT %s, c, b, %s, %b::int4[], p, w, d
+FROM unnest(%b::int8[], %b::int4[], %b::int4[], %b::int4[], %b::bytea[]) AS t(c, b, p, w, d)
 ON CONFLICT (series_id, col, block) DO UPDATE SET version = excluded.version, present = excluded.present,
     metrics = excluded.metrics, width = excluded.width, data = excluded.data"""
 
@@ -82,6 +82,6 @@ def patches_add(series: Writing, rows: NDArray[np.void]) -> None:
     with cursor() as c:
         c.execute(
             """INSERT INTO telemetry_patch (series_id, tile, block, version, data)
-               SELECT %s, t, b, %s, d FROM unnest(%s::int8[], %s::int4[], %s::bytea[]) AS p(t, b, d)""",
+               SELECT %s, t, b, %s, d FROM unnest(%b::int8[], %b::int4[], %b::bytea[]) AS p(t, b, d)""",
             (series.id, series.version, tiles, blocks, blobs),
         )

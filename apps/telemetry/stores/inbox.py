@@ -64,7 +64,7 @@ def bodies(ids: Sequence[int], *, slice_rows: int = 500) -> Iterator[dict[int, b
     for start in range(0, len(ids), slice_rows):
         with cursor() as c:
             c.execute(
-                "SELECT id, body FROM telemetry_inbox WHERE id = ANY(%s)", (list(ids[start : start + slice_rows]),)
+                "SELECT id, body FROM telemetry_inbox WHERE id = ANY(%b)", (list(ids[start : start + slice_rows]),)
             )
             yield dict(c.fetchall())
 
@@ -73,7 +73,7 @@ def rows_delete(ids: Sequence[int]) -> None:
     """Delete rows: what they said is folded, in this transaction."""
     if ids:
         with cursor() as c:
-            c.execute("DELETE FROM telemetry_inbox WHERE id = ANY(%s)", (list(ids),))
+            c.execute("DELETE FROM telemetry_inbox WHERE id = ANY(%b)", (list(ids),))
 
 
 def oldest_waiting(owner_kind: str, owner_id: int) -> datetime | None:

@@ -13,7 +13,7 @@ NONFINITE_PER_STEP = 256
 SAMPLE_LENGTH = 300
 
 _SAVE = """INSERT INTO telemetry_refusal AS r (scope_kind, scope_id, sender, reason, count, sample, first_at, last_at)
-SELECT k, i, s, w, n, e, %s, %s FROM unnest(%s::text[], %s::int8[], %s::text[], %s::text[], %s::int8[], %s::text[])
+SELECT k, i, s, w, n, e, %s, %s FROM unnest(%b::text[], %b::int8[], %b::text[], %b::text[], %b::int8[], %b::text[])
     AS t(k, i, s, w, n, e)
 ON CONFLICT (scope_kind, scope_id, sender, reason) DO UPDATE SET count = r.count + excluded.count,
     last_at = excluded.last_at RETURNING reason, sample, (xmax = 0)"""
@@ -53,7 +53,7 @@ def nonfinite_add(series: Writing, found: Sequence[tuple[int, int, int, str]]) -
     with cursor() as c:
         c.execute(
             """INSERT INTO telemetry_nonfinite (series_id, step, metric, rank, which)
-               SELECT %s, s, m, r, w FROM unnest(%s::int8[], %s::int4[], %s::int4[], %s::text[]) AS t(s, m, r, w)
+               SELECT %s, s, m, r, w FROM unnest(%b::int8[], %b::int4[], %b::int4[], %b::text[]) AS t(s, m, r, w)
                WHERE (SELECT count(*) FROM telemetry_nonfinite n
                       WHERE n.series_id = %s AND n.step = t.s AND n.metric = t.m) < %s
                ON CONFLICT DO NOTHING""",

@@ -62,7 +62,7 @@ class ColumnRow:
 
 
 _NOTE = """INSERT INTO telemetry_column AS c (series_id, step, first_received_at, ranks, version, ended, settled_at)
-SELECT %s, s, r, n, %s, e, t FROM unnest(%s::int8[], %s::timestamptz[], %s::int4[], %s::bytea[], %s::timestamptz[])
+SELECT %s, s, r, n, %s, e, t FROM unnest(%b::int8[], %b::timestamptz[], %b::int4[], %b::bytea[], %b::timestamptz[])
     AS t(s, r, n, e, t)
 ON CONFLICT (series_id, step) DO UPDATE SET first_received_at = least(c.first_received_at, excluded.first_received_at),
     ranks = c.ranks + excluded.ranks, version = excluded.version,
@@ -111,7 +111,7 @@ def columns_settle(
     with cursor() as c:
         c.execute(
             """UPDATE telemetry_column c SET settled_at = %s, ended_at = t.e, ended = ''
-               FROM unnest(%s::int8[], %s::timestamptz[]) AS t(s, e) WHERE c.series_id = %s AND c.step = t.s""",
+               FROM unnest(%b::int8[], %b::timestamptz[]) AS t(s, e) WHERE c.series_id = %s AND c.step = t.s""",
             (now, list(steps), list(ended_at), series.id),
         )
 
@@ -123,7 +123,7 @@ def columns_write(
     with cursor() as c:
         c.execute(
             """INSERT INTO telemetry_column (series_id, step, first_received_at, ranks, version, ended, ended_at, settled_at)
-               SELECT %s, s, a, %s, %s, '', a, %s FROM unnest(%s::int8[], %s::timestamptz[]) AS t(s, a)
+               SELECT %s, s, a, %s, %s, '', a, %s FROM unnest(%b::int8[], %b::timestamptz[]) AS t(s, a)
                ON CONFLICT (series_id, step) DO UPDATE SET version = excluded.version,
                    ranks = greatest(telemetry_column.ranks, excluded.ranks)""",
             (series.id, ranks, series.version, now, steps.tolist(), list(at)),
