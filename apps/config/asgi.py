@@ -16,13 +16,9 @@ from django.conf import settings
 from apps.console.routing import websocket_urlpatterns
 from apps.telemetry.door import ReportDoor
 
-application = ReportDoor(
-    ProtocolTypeRouter(
-        {
-            "http": django_application,
-            "websocket": OriginValidator(
-                AuthMiddlewareStack(URLRouter(websocket_urlpatterns)), settings.WEBSOCKET_ORIGINS
-            ),
-        }
-    )
+# The stubs know another shape of ASGI applications and of routes than the one that these packages share at run time.
+websockets = AuthMiddlewareStack(URLRouter(websocket_urlpatterns))  # type: ignore[arg-type]
+rooms = ProtocolTypeRouter(
+    {"http": django_application, "websocket": OriginValidator(websockets, settings.WEBSOCKET_ORIGINS)}
 )
+application = ReportDoor(rooms)  # type: ignore[arg-type]

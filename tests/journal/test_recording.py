@@ -18,6 +18,12 @@ def write(stream: StreamKey, *texts: str, now: datetime) -> None:
             log.add(stream, kind="test.said", text=text, source=Source.SYSTEM)
 
 
+def write_and_fail(now: datetime) -> None:
+    with recording(now=now) as log:
+        log.add(StreamKey.run(1), kind="test.said", text="never happened", source=Source.SYSTEM)
+        raise RuntimeError
+
+
 @pytest.mark.django_db
 class TestRecording:
     def test_numbers_each_stream_densely_in_the_order_of_adding(self, now: datetime) -> None:
@@ -34,9 +40,8 @@ class TestRecording:
 
     def test_takes_no_number_for_what_was_rolled_back(self, now: datetime) -> None:
         write(StreamKey.run(1), "kept", now=now)
-        with pytest.raises(RuntimeError), recording(now=now) as log:
-            log.add(StreamKey.run(1), kind="a.b", text="lost", source=Source.SYSTEM)
-            raise RuntimeError
+        with pytest.raises(RuntimeError):
+            write_and_fail(now)
         write(StreamKey.run(1), "kept too", now=now)
 
         assert [(row.seq, row.text) for row in events_after(StreamKey.run(1), after=0, limit=9)] == [
@@ -47,9 +52,8 @@ class TestRecording:
     def test_drops_the_events_of_an_inner_block_that_failed_and_keeps_the_outer_ones(self, now: datetime) -> None:
         with recording(now=now) as log:
             log.add(StreamKey.run(1), kind="a.b", text="outer", source=Source.SYSTEM)
-            with pytest.raises(RuntimeError), recording(now=now) as inner:
-                inner.add(StreamKey.run(1), kind="a.b", text="inner", source=Source.SYSTEM)
-                raise RuntimeError
+            with pytest.raises(RuntimeError):
+                write_and_fail(now)
 
         assert [row.text for row in events_latest(StreamKey.run(1), limit=9)] == ["outer"]
 
@@ -63,7 +67,7 @@ class TestRecording:
 
     def test_refuses_a_time_without_a_zone(self, now: datetime) -> None:
         with pytest.raises(ValueError, match="zone"), recording(now=now) as log:
-            log.add(StreamKey.system(), kind="a.b", text="x", source=Source.API, happened_at=datetime(2026, 1, 1))
+            log.add(StreamKey.system(), kind="a.b", text="x", source=Source.API, happened_at=now.replace(tzinfo=None))
 
     @pytest.mark.parametrize("statement", ["UPDATE journal_event SET kind = 'x'", "DELETE FROM journal_event"])
     def test_lets_nobody_change_or_delete_a_row(self, statement: str, now: datetime) -> None:
