@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from tests.client.conftest import Node
 from tests.client.server import RecordingServer, eventually
+from tests.client.test_node_sender import HEALTHY, SICK, smi_of
 
 MakeNode = Callable[..., Node]
 
@@ -53,6 +56,23 @@ class TestOneSender:
 
         assert place == {"rank": 2, "node": "node-1", "local_rank": 2, "gpu": None, "coords": {"dp": 2}}
         assert {report["sender"] for report in server.reports()} == {"node-1"}
+
+    def test_a_rank_that_knows_only_an_index_gets_its_gpu_s_name(
+        self, server: RecordingServer, make_node: MakeNode, folder: Path
+    ) -> None:
+        smi_of(folder, [HEALTHY, SICK])
+        node = make_node(server.url, PATH=f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+        node.start(0)
+        node.start(1, CUDA_VISIBLE_DEVICES="0,1")
+        node.start(2, CUDA_VISIBLE_DEVICES="GPU-by-its-own-name")
+        node.start(3, CUDA_VISIBLE_DEVICES="7")
+        gpus = {0: HEALTHY["uuid"], 1: SICK["uuid"], 2: "GPU-by-its-own-name", 3: None}
+
+        def newest() -> dict[int, str | None]:
+            return {place["rank"]: place["gpu"] for place in server.part("placement")}
+
+        assert eventually(lambda: newest() == gpus)
 
     def test_one_report_speaks_for_all_ranks(self, server: RecordingServer, make_node: MakeNode) -> None:
         node = make_node(server.url)

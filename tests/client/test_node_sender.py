@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from paceline.gpus import FIELDS, LABELS, NvidiaSmi, gpus_read, uuids_by_index
+from paceline.gpus import FIELDS, LABELS, NvidiaSmi, gpus_by_index, gpus_read
 from paceline.host import Host
 from paceline.nfs import mounts_read, nfs_gauges, nfs_worst
 from paceline.spool import Entry, Spool, Target
@@ -121,7 +121,7 @@ class TestGpus:
 
         assert "clocks_event_reasons.active" in unknown
         assert smi.unknown == unknown
-        assert uuids_by_index(smi) == {"0": HEALTHY["uuid"]}
+        assert gpus_by_index(smi) == {"0": HEALTHY["uuid"]}
 
     def test_a_driver_that_does_not_answer_is_no_reading(self, folder: Path) -> None:
         program = folder / "nvidia-smi"

@@ -135,6 +135,6 @@ def _value(known: Field, text: str) -> float | None:
         return None
 
 
-def uuids_by_index(smi: NvidiaSmi) -> dict[str, str]:
-    """Return each GPU's identity by its index, for places that know only the index."""
+def gpus_by_index(smi: NvidiaSmi) -> dict[str, str]:
+    """Return each GPU's identity by its index, for ranks that know only the index."""
     return {str(gpu["index"]): gpu["gpu"] for gpu in smi.read() or [] if "index" in gpu}

@@ -15,6 +15,7 @@ from paceline.courier import Courier
 from paceline.digest import fresh_name
 from paceline.drops import Drops, lost_sentence
 from paceline.gathering import Gathering, Opening
+from paceline.gpu_names import GpuNames
 from paceline.members import Identity, Member, Roster, Watch
 from paceline.settings import Settings, spool_folder
 from paceline.spool import Spool
@@ -87,6 +88,7 @@ class Hub:
         self._flush_at = monotonic() + settings.interval_s / 2
         self._ping_at = 0.0
         self._place = True
+        self._gpus: GpuNames | None = None
         self._rank_losses: dict[str, dict[str, int]] = {}
         self._lost_told: dict[str, int] = {}
         self._end: str | None = None
@@ -159,6 +161,7 @@ class Hub:
         self._hear_all(self._wait_s())
         self._watch.look()
         self._acknowledge()
+        self._name_gpus()
         now = monotonic()
         if now >= self._ping_at:
             self._ping_at = now + PING_EVERY_S
@@ -247,6 +250,14 @@ class Hub:
         own = self._members.get(self._identity.process)
         return own is not None and own.left and self._is_last()
 
+    def _name_gpus(self) -> None:
+        """Give ranks that know only an index their GPU's identity, once nvidia-smi has told it."""
+        if self._gpus is None or not self._gpus.news():
+            return
+        for member in self._members.values():
+            member.identity = self._gpus.named(member.identity)
+        self._place = True
+
     def _is_last(self) -> bool:
         """True when all other ranks have said goodbye."""
         return all(member.left for process, member in self._members.items() if process != self._identity.process)
@@ -303,6 +314,9 @@ class Hub:
             raise LinkClosed("not a hello") from error
         for member in [held for held in self._members.values() if held.identity.rank == identity.rank]:
             self._lose(member.link)
+        if identity.gpu is None:
+            self._gpus = self._gpus or GpuNames(self._waker.wake)
+            identity = self._gpus.named(identity)
         self._members[identity.process] = Member(identity, link, heard_at=monotonic())
         self._opening.hello(identity.rank, words)
         self._watch.came(identity)

@@ -32,6 +32,7 @@ class Identity:
     pid: int | None
     local_rank: int
     gpu: str | None = None
+    gpu_index: str = ""
     coords: dict[str, int] = field(default_factory=dict)
 
 

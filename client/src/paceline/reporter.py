@@ -81,6 +81,7 @@ class Reporter:
             pid=None,
             local_rank=settings.local_rank,
             gpu=settings.gpu,
+            gpu_index=settings.gpu_index,
             coords=hello.coords,
         )
         self._place = MeetingPlace(

@@ -37,6 +37,7 @@ class Settings:
     torchrun: bool
     launch: str
     gpu: str | None
+    gpu_index: str
     resume_step: int | None
     interval_s: float
     stack_after_s: float
@@ -79,6 +80,7 @@ def settings_read(
             "no attempt key: set PACELINE_ATTEMPT_KEY (the same on all ranks, new for each launch), "
             "or give torchrun an --rdzv-id. Nothing is reported."
         )
+    device = _device(environ, local_rank)
     return Settings(
         url=url,
         token=environ.get("PACELINE_TOKEN", "").strip(),
@@ -93,7 +95,8 @@ def settings_read(
         external_id=external_id(environ, base),
         torchrun=is_torchrun(environ),
         launch=_launch(environ, base),
-        gpu=environ.get("PACELINE_GPU") or _gpu_named(environ, local_rank),
+        gpu=environ.get("PACELINE_GPU") or (device if device.startswith(("GPU-", "MIG-")) else None),
+        gpu_index=device,
         resume_step=_whole(environ.get("PACELINE_RESUME_STEP")),
         interval_s=_positive(environ.get("PACELINE_INTERVAL_S"), INTERVAL_S),
         stack_after_s=_positive(environ.get("PACELINE_STACK_AFTER_S"), STACK_AFTER_S),
@@ -179,13 +182,10 @@ def _launch(environ: Mapping[str, str], base: str) -> str:
     return "\n".join([base, *(environ.get(name, "") for name in names)])
 
 
-def _gpu_named(environ: Mapping[str, str], local_rank: int) -> str | None:
-    """Return the identity that CUDA_VISIBLE_DEVICES spells out; an index is only a label and is resolved later."""
+def _device(environ: Mapping[str, str], local_rank: int) -> str:
+    """Return what the surroundings call this rank's GPU: its identity, or an index that only means something here."""
     visible = [part.strip() for part in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
-    if not visible:
-        return None
-    mine = visible[local_rank % len(visible)]
-    return mine if mine.startswith(("GPU-", "MIG-")) else None
+    return visible[local_rank % len(visible)] if visible else str(local_rank)
 
 
 def _whole(text: str | None) -> int | None:
