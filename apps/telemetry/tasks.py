@@ -6,7 +6,7 @@ from celery import shared_task
 
 from apps.common.clock import now
 from apps.common.tasks import queue_now
-from apps.telemetry.services import fold
+from apps.telemetry.services import fold, sealing
 from apps.telemetry.services.sweep import inbox_sweep as sweep
 
 MOST_FOLDS = 20
@@ -37,3 +37,15 @@ def cluster_fold(*, cluster_id: int, **_later: Any) -> None:
 def inbox_sweep(**_later: Any) -> None:
     """Find every owner with reports waiting or columns whose time is up, whoever forgot to ask."""
     sweep(now=now())
+
+
+@shared_task(name="telemetry.tiles_sweep")
+def tiles_sweep(**_later: Any) -> None:
+    """Seal what is behind the hot horizon and merge late values, of every series."""
+    sealing.tiles_sweep(now=now())
+
+
+@shared_task(name="telemetry.series_trim")
+def series_trim(**_later: Any) -> None:
+    """Delete gauges that are kept long enough."""
+    sealing.series_trim(now=now())

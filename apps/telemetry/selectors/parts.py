@@ -1,7 +1,7 @@
 """From what is stored to the parts that a drawing is made of: which level serves, and values against a reference."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -10,17 +10,23 @@ from numpy.typing import NDArray
 from apps.engine.tiles import ratio
 from apps.engine.tiles.heatgrid import Grid, Part, assemble
 from apps.engine.tiles.hot import ABSENT
-from apps.engine.tiles.layout import COLUMN_POOL, Bucket, Segment, cover
+from apps.engine.tiles.layout import COLUMN_LEVELS, COLUMN_POOL, TILE_COLUMNS, Bucket, Segment, cover
 from apps.engine.tiles.metrics import Metric
-from apps.engine.tiles.pyramid import Pool
-from apps.engine.tiles.rows import RowLayout
-from apps.telemetry.selectors.cells import Cells, columns_whole, pieces_read
+from apps.engine.tiles.pooled import Plane
+from apps.engine.tiles.pyramid import Pool, plane_of
+from apps.engine.tiles.rows import RowLayout, plan_for, row_layout
+from apps.telemetry.selectors.cells import Cells, Piece, columns_whole, pieces_read
 from apps.telemetry.selectors.layouts import Layout
 from apps.telemetry.selectors.series import SeriesRow
+from apps.telemetry.selectors.tiles import WIDE, PooledPiece, orders_of, patched_in, pooled_read
 
 Ranks = NDArray[np.int64]
 Range = tuple[int, int]
 """First step, and the step after the last."""
+
+MOST_FRESH_STEPS = 8192
+"""Steps of pooled columns that are read one by one because late values are not merged yet; beyond, the pooled ones show
+until the next sweep has merged them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,25 +50,90 @@ class Source:
         """The layout of what is drawn."""
         return self.layout if self.chosen is None else self.layout.chosen(self.chosen)
 
+    @cached_property
+    def in_order(self) -> bool:
+        """Whether what is pooled was made with the placement as it is known now."""
+        return self.series is not None and orders_of(self.series.id) <= {self.layout.order.version}
+
+    @cached_property
+    def has_ratio(self) -> bool:
+        """Whether ratios to peers are kept pooled."""
+        return self.relative == "peers" and self.metric.compared and self.in_order
+
+    @property
+    def late(self) -> bool:
+        """Whether values are held against their reference only when they are drawn."""
+        return self.relative != "none" and not self.has_ratio
+
+    @cached_property
+    def by_rank(self) -> bool:
+        """Whether only what is not pooled with other ranks will do."""
+        return self.chosen is not None or self.layout.world <= WIDE or not self.in_order
+
+    @property
+    def planes(self) -> tuple[Plane, ...]:
+        """The planes of pooled tiles that the drawing wants."""
+        how = plane_of(self.pool, self.metric.worst)
+        return ("sum", "count") if how == "mean" else (how,)
+
 
 def grid_read(source: Source, bucket: Bucket, rows: RowLayout, *, within: Range | None = None) -> Grid:
-    """Return the drawing of the buckets; `rows` are of `source.shown`. `within`: steps beyond are left out."""
-    return assemble(
-        parts_read(source, bucket, within=within),
+    """Return the drawing of the buckets; `rows` are of `source.shown`. `within`: steps beyond are left out.
+
+    What is held against a reference that is not kept pooled is drawn rank by rank first and divided then, so that the
+    picture is the same whichever level it was read from.
+    """
+    if source.late:
+        return _grid_late(source, bucket, rows, within)
+    plan = plan_for(
+        first=bucket.start * bucket.steps,
+        last=(bucket.start + bucket.columns) * bucket.steps - 1,
+        max_columns=bucket.columns,
         order=source.shown.order,
         rows=rows,
-        bucket=bucket,
-        pool=source.pool,
-        worst=source.metric.worst,
+        by_rank=source.by_rank,
     )
+    parts = parts_read(source, bucket, entity_level=plan.entity_level, within=within)
+    return _assembled(source, parts, bucket, rows)
 
 
-def parts_read(source: Source, bucket: Bucket, *, within: Range | None = None) -> Iterator[Part]:
+def _grid_late(source: Source, bucket: Bucket, rows: RowLayout, within: Range | None) -> Grid:
+    plain = replace(source, relative="none", chosen=None)
+    layout = source.layout
+    single = row_layout(layout.order, np.maximum(layout.stage, 0), layout.node, by="rank", max_rows=layout.world)
+    drawn = _assembled(plain, parts_read(plain, bucket, entity_level=0, within=within), bucket, single)
+    cells = reference(source)(np.ascontiguousarray(drawn.cells.T).T)
+    part = Part(cells if source.chosen is None else cells[source.chosen], 0, 0)
+    return replace(_assembled(source, [part], Bucket(1, 0, bucket.columns), rows), bucket=bucket)
+
+
+def _assembled(source: Source, parts: Iterable[Part], bucket: Bucket, rows: RowLayout) -> Grid:
+    order, worst = source.shown.order, source.metric.worst
+    return assemble(parts, order=order, rows=rows, bucket=bucket, pool=source.pool, worst=worst)
+
+
+def parts_read(source: Source, bucket: Bucket, *, entity_level: int, within: Range | None = None) -> Iterator[Part]:
     """Yield what covers the buckets, each column once."""
-    if source.series is None:
+    series = source.series
+    if series is None:
         return
-    for segment in segments_of(bucket, [source.series.hot_floor], within=within):
-        yield from _single_parts(source, source.series, segment.first, segment.end)
+    for segment in segments_of(bucket, sealed_levels(series.hot_floor), within=within):
+        if segment.level == 0:
+            low = min(segment.end, max(segment.first, series.hot_floor)) if entity_level else segment.first
+            yield from _pooled_parts(source, Segment(0, segment.first, low), entity_level)
+            yield from _single_parts(source, low, segment.end)
+        else:
+            yield from _pooled_parts(source, segment, entity_level)
+
+
+def sealed_levels(hot_floor: int) -> list[int]:
+    """Return how many columns of each column level are sealed: whole tiles of it, made when their last column was.
+
+    >>> sealed_levels(1088)
+    [1088, 128, 0, 0, 0]
+    """
+    spans = [TILE_COLUMNS * COLUMN_POOL**level for level in range(COLUMN_LEVELS)]
+    return [hot_floor // span * TILE_COLUMNS for span in spans]
 
 
 def segments_of(bucket: Bucket, sealed: list[int], *, within: Range | None) -> list[Segment]:
@@ -71,11 +142,15 @@ def segments_of(bucket: Bucket, sealed: list[int], *, within: Range | None) -> l
         return cover(bucket, sealed)
     first = max(within[0], bucket.start * bucket.steps)
     end = min(within[1], (bucket.start + bucket.columns) * bucket.steps)
-    return [segment for part in _aligned(first, end, bucket.level) for segment in cover(part, sealed)]
+    return [segment for part in aligned(first, end, bucket.level) for segment in cover(part, sealed)]
 
 
-def _aligned(first: int, end: int, level: int) -> list[Bucket]:
-    """Steps first..end-1 as whole columns of `level` and, before and after them, of the levels below."""
+def aligned(first: int, end: int, level: int) -> list[Bucket]:
+    """Return steps first..end-1 as whole columns of `level` and, before and after them, of the levels below.
+
+    >>> aligned(5, 20, 1)
+    [Bucket(steps=1, start=5, columns=3), Bucket(steps=8, start=1, columns=1), Bucket(steps=1, start=16, columns=4)]
+    """
     if end <= first:
         return []
     unit = COLUMN_POOL**level
@@ -83,28 +158,100 @@ def _aligned(first: int, end: int, level: int) -> list[Bucket]:
     if level == 0:
         return [Bucket(1, first, end - first)]
     if high <= low:
-        return _aligned(first, end, level - 1)
+        return aligned(first, end, level - 1)
     middle = Bucket(unit, low, high - low)
-    return [*_aligned(first, low * unit, level - 1), middle, *_aligned(high * unit, end, level - 1)]
+    return [*aligned(first, low * unit, level - 1), middle, *aligned(high * unit, end, level - 1)]
 
 
-def _single_parts(source: Source, series: SeriesRow, first: int, end: int) -> Iterator[Part]:
+def _single_parts(source: Source, first: int, end: int) -> Iterator[Part]:
     """Single values of columns first..end-1."""
-    pieces = pieces_read(series, source.number, first=first, end=end)
+    if end <= first or source.series is None:
+        return
+    pieces = pieces_read(source.series, source.number, first=first, end=end)
     if source.relative == "none" and source.chosen is None:
         for piece in pieces:
             room = source.layout.world - piece.first_row
             if room > 0:
                 yield Part(piece.cells[:room], piece.first_row, piece.first_column)
         return
-    relate = reference(source)
     for piece in columns_whole(pieces, source.layout.world):
-        cells = relate(fitted(piece.cells, source.layout.world))
+        cells = fitted(piece.cells, source.layout.world)
+        if source.has_ratio:
+            cells = ratio.to_peers(cells, source.layout.order)
         yield Part(cells if source.chosen is None else cells[source.chosen], 0, piece.first_column)
 
 
+def _pooled_parts(source: Source, segment: Segment, entity_level: int) -> Iterator[Part]:
+    """Pooled columns; those that late values make stale are read step by step."""
+    series = source.series
+    if series is None or segment.end <= segment.first:
+        return
+    stale = _stale_columns(series, segment)
+    pieces = pooled_read(
+        series.id, source.number, ratio=source.has_ratio, levels=(segment.level, entity_level), first=segment.first,
+        end=segment.end, planes=source.planes, worst=source.metric.worst,
+    )  # fmt: skip
+    for piece in pieces if source.chosen is None else _whole(pieces, source.layout.world):
+        yield _part(source, _clean(piece, segment, stale), segment.level, entity_level)
+    unit = COLUMN_POOL**segment.level
+    for column in sorted(stale):
+        yield from _single_parts(source, column * unit, (column + 1) * unit)
+
+
+def _stale_columns(series: SeriesRow, segment: Segment) -> set[int]:
+    """Columns of a segment that hold steps with late values which are not merged into what is pooled."""
+    unit = COLUMN_POOL**segment.level
+    first_tile, end_tile = segment.first * unit // TILE_COLUMNS, -(-segment.end * unit // TILE_COLUMNS)
+    found: set[int] = set()
+    for tile in patched_in(series.id, first_tile=first_tile, end_tile=end_tile):
+        first, last = tile * TILE_COLUMNS // unit, ((tile + 1) * TILE_COLUMNS - 1) // unit
+        found |= set(range(max(first, segment.first), min(last + 1, segment.end)))
+        if len(found) * unit > MOST_FRESH_STEPS:
+            return set()
+    return found
+
+
+def _clean(piece: PooledPiece, segment: Segment, stale: set[int]) -> PooledPiece:
+    """The piece's columns inside the segment, stale ones emptied."""
+    width = next(iter(piece.planes.values())).shape[1]
+    low = max(segment.first, piece.first_column)
+    cut = slice(low - piece.first_column, min(segment.end, piece.first_column + width) - piece.first_column)
+    planes: dict[Plane, Cells] = {name: plane[:, cut] for name, plane in piece.planes.items()}
+    empty = [column - low for column in stale if 0 <= column - low < cut.stop - cut.start]
+    if empty:
+        for name, plane in planes.items():
+            planes[name] = plane.copy(order="K")
+            planes[name][:, empty] = 0 if name == "count" else ABSENT
+    return PooledPiece(piece.first_row, low, planes)
+
+
+def _whole(pieces: Iterator[PooledPiece], world: int) -> Iterator[PooledPiece]:
+    """Pooled columns of all ranks, blocks put together."""
+    names: tuple[Plane, ...] = ()
+    found: dict[Plane, list[Piece]] = {}
+    for piece in pieces:
+        names = names or tuple(piece.planes)
+        for name, plane in piece.planes.items():
+            found.setdefault(name, []).append(Piece(piece.first_row, piece.first_column, plane))
+    columns = [columns_whole(found[name], world) for name in names]
+    for together in zip(*columns, strict=True):
+        planes = {name: fitted(piece.cells, world) for name, piece in zip(names, together, strict=True)}
+        if "count" in planes:
+            planes["count"] = np.nan_to_num(planes["count"].T).T
+        yield PooledPiece(0, together[0].first_column, planes)
+
+
+def _part(source: Source, piece: PooledPiece, level: int, entity_level: int) -> Part:
+    cells, count = piece.planes[source.planes[0]], piece.planes.get("count")
+    room = source.layout.world - piece.first_row if entity_level == 0 else len(cells)
+    cells, count = cells[:room], None if count is None else count[:room]
+    if source.chosen is not None:
+        cells, count = cells[source.chosen], None if count is None else count[source.chosen]
+    return Part(cells, piece.first_row, piece.first_column, entity_level, level, count)
+
+
 def reference(source: Source) -> Callable[[Cells], Cells]:
-    """Return the function that sets whole columns against their reference."""
+    """Return the function that sets whole columns [rank, column] against their reference."""
     if source.relative == "peers":
         return lambda cells: ratio.to_peers(cells, source.layout.order)
     if source.relative == "step":
