@@ -244,6 +244,24 @@ class TestRefusals:
         assert [site.value("step_s", [n])[n % 8, 0] for n in range(9) if n != 4] == [n + 1 for n in range(9) if n != 4]
         assert np.isnan(site.value("step_s", [4])).all()
 
+    def test_reports_that_all_fail_are_kept_for_a_better_fold(
+        self, site: Site, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from apps.telemetry.services.fold import attempt as fold
+
+        def broken(*args: Any, **more: Any) -> Any:
+            raise RuntimeError("a fault of ours")
+
+        for n in range(5):
+            site.put(sender=f"s{n}", beats=[{"rank": 1, "step": 1}])
+        with monkeypatch.context() as patched:
+            patched.setattr(fold, "samples_write", broken)
+            with pytest.raises(RuntimeError, match="a fault of ours"):
+                site.fold()
+
+        assert Inbox.objects.count() == 5
+        assert site.fold().reports == 5
+
     def test_more_metrics_than_a_run_may_have_are_refused(self, site: Site) -> None:
         names = [f"m{n}" for n in range(70)]
         site.put(steps={"ranks": [0], "steps": [1], "metrics": {name: [[1]] for name in names}})

@@ -25,8 +25,9 @@ GROUP_ROWS = 2_000
 GROUP_BYTES = 16 * 2**20
 """Bounds of one group; a single report may be larger and then goes alone."""
 
-CALL_EVERY_S = 0.2
-"""An owner's fold is asked for at most this often by one process."""
+CALL_EVERY_S = 0.4
+"""An owner's fold is asked for at most this often by one process: a fold has a fixed cost, so fewer and longer ones are
+cheaper, and this is well below the second in which a page shows a report."""
 
 CALL_AGAIN = timedelta(seconds=2)
 """A call that no fold has answered for this long may have been lost with the broker and is made again."""

@@ -12,21 +12,19 @@ from apps.common.live import poke_on_commit, stream_group
 from apps.common.tasks import queue_on_commit
 from apps.journal.choices import Source, StreamKey
 from apps.journal.services import Log, recording
-from apps.runs.choices import AttemptState
 from apps.runs.limits import limit_value
 from apps.runs.selectors import AttemptRow, RunRow, attempt_by_id, run_by_id
 from apps.runs.services import attempt_progress
-from apps.telemetry.choices import FactKind, OwnerKind, Reason, SeriesKind
-from apps.telemetry.services.facts import Told, facts_keep, is_current
+from apps.telemetry.choices import OwnerKind, Reason, SeriesKind
 from apps.telemetry.services.fold.entries import Entry, Refusals, numbered, refusals_of
 from apps.telemetry.services.fold.isolating import fold_isolating
-from apps.telemetry.services.fold.parts import beats_keep, drops_keep, moment_of, places_keep, saves_keep
+from apps.telemetry.services.fold.parts import beats_keep, drops_keep, places_keep, saves_keep
 from apps.telemetry.services.fold.samples import Bounds, Outcome, samples_write
 from apps.telemetry.services.fold.settle import columns_settle_due
 from apps.telemetry.services.fold.status import run_status_write
 from apps.telemetry.services.fold.taking import FOLD_BYTES, Folded, rows_take
-from apps.telemetry.services.parse import Event, Refused, report_parse
-from apps.telemetry.services.parse.parts import STACK_LENGTH, TEXT_LENGTH, int4, text_clean
+from apps.telemetry.services.fold.told import events_keep
+from apps.telemetry.services.parse import Refused, report_parse
 from apps.telemetry.stores.folded import processes_load, processes_save
 from apps.telemetry.stores.inbox import (
     MOST_ROWS,
@@ -112,18 +110,30 @@ def _fold_rows(work: _Work, rows: Sequence[WaitingRow], found: dict[int, bytes])
     world = bounds.world_size or bounds.most_ranks
     beats_keep(entries, work.refusals, world_size=world)
     drops_keep(entries)
-    if outcome.changed:
-        assert outcome.first_step is not None
-        assert outcome.last_step is not None
-        attempt_progress(
-            attempt_id=work.attempt.id, first_step=outcome.first_step, last_step=outcome.last_step, now=work.now
-        )
+    _progress_tell(work, outcome)
     saves_keep(entries, work.refusals, attempt_id=work.attempt.id, now=work.now)
-    places_keep(entries, work.refusals, attempt_id=work.attempt.id, cluster_id=work.run.cluster_id, now=work.now)
-    _facts_keep(work, entries)
+    places_keep(
+        entries,
+        work.refusals,
+        attempt_id=work.attempt.id,
+        run_id=work.run.id,
+        cluster_id=work.run.cluster_id,
+        now=work.now,
+    )
+    events_keep(work.log, entries, work.refusals, attempt=work.attempt, now=work.now)
     processes_save([process for process in processes.values() if process.seqs])
     rows_delete([row.id for row in rows])
     _merge(work, outcome, entries)
+
+
+def _progress_tell(work: _Work, outcome: Outcome) -> None:
+    """Tell the attempt which steps it has reported, if that is news."""
+    first, last, attempt = outcome.first_step, outcome.last_step, work.attempt
+    if first is None or last is None:
+        return
+    known = attempt.first_step, attempt.last_step
+    if attempt.first_step_at is None or None in known or first < known[0] or last > known[1]:  # type: ignore[operator]
+        attempt_progress(attempt_id=attempt.id, first_step=first, last_step=last, now=work.now)
 
 
 def _bounds(work: _Work) -> Bounds:
@@ -177,47 +187,6 @@ def _merge(work: _Work, outcome: Outcome, entries: Sequence[Entry]) -> None:
     )
     heard = [entry.row.received_at for entry in entries]
     work.last_report_at = max([*heard, *filter(None, [work.last_report_at])], default=None)
-
-
-def _facts_keep(work: _Work, entries: Sequence[Entry]) -> None:
-    told: list[Told] = []
-    for entry in entries:
-        for event in entry.parsed.events:
-            fact = _told(work, entry, event)
-            if fact is None:
-                work.refusals.add(entry.row, Refused(Reason.WORD, f"event kind “{event.kind[:40]}”"))
-            else:
-                told.append(fact)
-    if told:
-        many = facts_keep(work.log, told, run_id=work.run.id, now=work.now)
-        if many:
-            work.refusals.add(entries[0].row, Refused(Reason.EVENTS_MANY, f"{len(told):,} events at once", many))
-
-
-def _told(work: _Work, entry: Entry, event: Event) -> Told | None:
-    kind = event.kind.upper()
-    if kind not in FactKind.values:
-        return None
-    row = entry.row
-    happened = event.happened_at if event.happened_at is not None and event.happened_at.tzinfo else row.received_at
-    return Told(
-        kind=kind,
-        happened_at=happened,
-        ours_at=moment_of(entry, event.happened_at),
-        received_at=row.received_at,
-        sender=row.sender,
-        current=work.attempt.state == AttemptState.OPEN
-        and is_current(
-            happened_at=happened, sent_at=row.sent_at, received_at=row.received_at, offset_s=entry.process.offset
-        ),
-        attempt_id=work.attempt.id,
-        node_id=entry.process.node_id,
-        node=text_clean(event.node, length=255) or row.sender,
-        rank=event.rank,
-        text=text_clean(event.text, length=STACK_LENGTH if kind == FactKind.STACK else TEXT_LENGTH),
-        code=int4(event.code),
-        signal=int4(event.signal),
-    )
 
 
 def _finish(work: _Work, *, reports: int) -> int:

@@ -15,6 +15,11 @@ log = logging.getLogger(__name__)
 
 CONNECTION_LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 
+OURS_FROM = 4
+"""So many reports that all fail, each alone, are not poisoned: the fault is ours, and they wait until it is mended."""
+
+GivenUp = tuple[WaitingRow, Exception]
+
 
 def fold_isolating(
     rows: Sequence[WaitingRow],
@@ -27,7 +32,25 @@ def fold_isolating(
 
     Each try is a savepoint of its own; `kept` is taken back to what it was when one fails. Return the rows that were
     given up, and why.
+
+    Raises:
+        Exception: what every single one of several rows failed with.
     """
+    given_up = _fold(rows, fold, now, kept)
+    if len(given_up) == len(rows) >= OURS_FROM:
+        raise given_up[-1][1]
+    for row, error in given_up:
+        log.error("report %d of %s %d cannot be folded", row.id, row.scope_kind, row.scope_id, exc_info=error)
+    rows_delete([row.id for row, _ in given_up])
+    return [(row, f"{type(error).__name__}: {error}") for row, error in given_up]
+
+
+def _fold(
+    rows: Sequence[WaitingRow],
+    fold: Callable[[Sequence[WaitingRow]], None],
+    now: datetime,
+    kept: MutableMapping[Any, Any],
+) -> list[GivenUp]:
     if not rows:
         return []
     before = dict(kept)
@@ -40,13 +63,10 @@ def fold_isolating(
             raise
         kept.clear()
         kept.update(before)
-        if len(rows) > 1:
-            middle = len(rows) // 2
-            halves = (rows[:middle], rows[middle:])
-            return [given_up for half in halves for given_up in fold_isolating(half, fold, now=now, kept=kept)]
-        log.exception("report %d of %s %d cannot be folded", rows[0].id, rows[0].scope_kind, rows[0].scope_id)
-        rows_delete([rows[0].id])
-        return [(rows[0], f"{type(error).__name__}: {error}")]
+        if len(rows) == 1:
+            return [(rows[0], error)]
+    middle = len(rows) // 2
+    return [*_fold(rows[:middle], fold, now, kept), *_fold(rows[middle:], fold, now, kept)]
 
 
 def _is_lost(error: Exception) -> bool:

@@ -8,7 +8,7 @@ from apps.fleet.services import NAME_LENGTH, nodes_ensure
 from apps.journal.choices import Source
 from apps.runs.choices import CheckpointState
 from apps.runs.selectors import placement_of
-from apps.runs.services import CheckpointFact, RankPlace, checkpoint_note, placement_merge
+from apps.runs.services import CheckpointFact, RankPlace, checkpoint_note, placement_merge, status_update
 from apps.telemetry.choices import Reason
 from apps.telemetry.selectors.beats import beats_merged, beats_packed
 from apps.telemetry.services.fold.entries import Entry, Refusals
@@ -41,11 +41,12 @@ def drops_keep(entries: Sequence[Entry]) -> None:
 
 
 def places_keep(
-    entries: Sequence[Entry], refusals: Refusals, *, attempt_id: int, cluster_id: int, now: datetime
+    entries: Sequence[Entry], refusals: Refusals, *, attempt_id: int, run_id: int, cluster_id: int, now: datetime
 ) -> None:
     """Take over where ranks sit; nodes that were never heard of appear."""
     told = [(entry, place) for entry in entries for place in entry.parsed.places]
     if told:
+        status_update(run_id=run_id)  # locks the run's status before the nodes', as everywhere: run, then node
         names = {place.node for _, place in told if _is_name(place.node)}
         nodes = nodes_ensure(cluster_id=cluster_id, names=names, now=now)
         places = []
