@@ -14,8 +14,8 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 MARK = "PACELINE_TEST_MARK"
-PATIENCE_S = 30.0
-OUTPUT_PATIENCE_S = 120.0
+PATIENCE_S = 60.0
+OUTPUT_PATIENCE_S = 300.0
 
 
 def eventually(holds: Callable[[], object]) -> bool:

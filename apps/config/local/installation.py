@@ -3,26 +3,30 @@
 import os
 import socket
 import sys
+import time
 from collections.abc import Mapping
 
 from apps.config.local import outside, postgres, processes
 from apps.config.local.folder import DataFolder, replace_file
-from apps.config.local.launches import launches_alive
+from apps.config.local.launches import launches_alive, practice_alive
 from apps.config.local.listener import address_of
 from apps.config.local.problems import StepFailed, disk_full, last_words
 from apps.config.local.programs import Program
 from apps.config.local.servers import START_LIMIT_S, Servers, servers_choose
-from apps.config.local.supervisor import Child, Supervisor, says_disk_full
+from apps.config.local.supervisor import STEP_S, Child, Supervisor, says_disk_full
 from apps.config.local.voice import Voice
 
 COMMAND_LIMIT_S = 600.0
 """A migration over much data may take minutes; nothing else that runs at a start does."""
 
-WEB_LIMIT_S = 120.0
+WEB_LIMIT_S = 240.0
 """Importing everything takes seconds; on a machine that is busy or swaps, many."""
 
-PRACTICE_STOP_S = 20.0
-"""How long the practice run may take to end: its own grace, and the way there."""
+PRACTICE_STOP_S = 25.0
+"""How long the practice run may take to end by an action: its own grace, and the way there."""
+
+PRACTICE_GRACE_S = 15.0
+"""How long it may take when only its wrapper is asked."""
 
 LEFT_IN_ENV = ("DATABASE_URL", "REDIS_URL", "PACELINE_BIND", "PACELINE_PUBLIC_URL")
 """What a second terminal needs to know; settings.py reads it."""
@@ -181,11 +185,21 @@ class Installation:
             return
         self.voice.say("paceline", "stops …")
         if self.practising:
-            program = self.command("practice", "--stop")
-            if self.supervisor.run(program, limit_s=PRACTICE_STOP_S, stopping=True) != 0:
-                self.voice.say("practice", f"did not stop in time: {last_words(program.log)}")
+            self.practice_stop()
         self.folder.environment.unlink(missing_ok=True)
         self.supervisor.stop()
         for launch in launches_alive(self.folder.root):
             self.voice.say("run", f"goes on: pid {launch.pid}, {launch.command[:120]}")
         self.voice.say("paceline", "has stopped; the data stays.")
+
+    def practice_stop(self) -> None:
+        """Stop the practice run by an action, like any run; where that cannot be done now, through its wrapper alone."""
+        program = self.command("practice", "--stop")
+        if self.supervisor.run(program, limit_s=PRACTICE_STOP_S, stopping=True) == 0:
+            return
+        self.voice.say("practice", f"is stopped directly: {last_words(program.log)}")
+        deadline_s = time.monotonic() + PRACTICE_GRACE_S
+        for launch in practice_alive(self.folder.root):
+            launch.stop()
+        while practice_alive(self.folder.root) and time.monotonic() < deadline_s:
+            self.supervisor.watch.sleep(STEP_S)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,10 +14,16 @@ WRAPPER = "wrapper.py"
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One run that goes on: its pid and how it was called."""
+    """One run that goes on: its pid, how it was called, and the wrapper that answers for it."""
 
     pid: int
     command: str
+    wrapper_pid: int
+
+    def stop(self) -> None:
+        """Ask the wrapper to end the run, with the grace it was launched with."""
+        with suppress(ProcessLookupError):
+            os.kill(self.wrapper_pid, signal.SIGTERM)
 
 
 def launches_alive(root: Path) -> list[Launch]:
@@ -29,8 +36,13 @@ def launches_alive(root: Path) -> list[Launch]:
         folders = [word for before, word in pairwise(words) if before.endswith(f"/{WRAPPER}")]
         if folders and Path(folders[0]).is_relative_to(root):
             pid = program_pid(Path(folders[0])) or int(entry.name)
-            found.append(Launch(pid, " ".join(command_words(pid)) or "unknown"))
+            found.append(Launch(pid, " ".join(command_words(pid)) or "unknown", int(entry.name)))
     return sorted(found, key=lambda launch: launch.pid)
+
+
+def practice_alive(root: Path) -> list[Launch]:
+    """Return what still runs of the practice run of the data folder `root`."""
+    return [launch for launch in launches_alive(root) if f"{root / 'practice'}" in launch.command.split()]
 
 
 def command_words(pid: int) -> list[str]:
