@@ -76,7 +76,7 @@ def windows_evaluate(*, attempt_id: int, now: datetime) -> int:
             if not len(settled.steps) or not attempt.world_size:
                 return looked
             run = run_by_id(attempt.run_id)
-            scene = scene_read(run, attempt)
+            scene = scene_read(run, attempt, now=now)
             columns = columns_of(scene, settled)
             beats = beats_of(scene, now=now)
             bad = nonfinite_in(scene, columns)
@@ -103,7 +103,7 @@ def clocks_evaluate(*, attempt_id: int, now: datetime) -> None:
         if not attempt.world_size:
             return
         run = run_by_id(attempt.run_id)
-        scene = scene_read(run, attempt)
+        scene = scene_read(run, attempt, now=now)
         beats = beats_of(scene, now=now)
         states = {row.cause: row for row in DetectorState.objects.filter(attempt_id=attempt_id)}
         window = window_of(scene, now=now, columns=Columns.none(), beats=beats, nonfinite=Nonfinite.none())

@@ -53,7 +53,7 @@ class Scene:
     watch_began_at: float
 
 
-def scene_read(run: RunRow, attempt: AttemptRow) -> Scene:
+def scene_read(run: RunRow, attempt: AttemptRow, *, now: datetime) -> Scene:
     """Return what every window of this attempt needs, whatever the detector."""
     placed = placement_of(attempt.id)
     names = {row.id: row.name for row in nodes_by_id(placed.node_ids if placed else ()).values()}
@@ -71,7 +71,7 @@ def scene_read(run: RunRow, attempt: AttemptRow) -> Scene:
         ),
         facts=tuple(_fact(fact, names) for fact in facts),
         past=_past(run.id, attempt),
-        watch_began_at=door_state().accepting_since.timestamp(),
+        watch_began_at=door_state(now).accepting_since.timestamp(),
     )
 
 

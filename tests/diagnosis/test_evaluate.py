@@ -1,0 +1,277 @@
+"""From reports to findings: what settles is looked at once, what beats and exits say is looked at by the clock."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+from apps.common.errors import BadRequest
+from apps.diagnosis.models import DetectorState
+from apps.diagnosis.selectors import detectors_of, findings_of
+from apps.diagnosis.services import (
+    attempts_due,
+    attempts_settle,
+    clocks_evaluate,
+    finding_mute,
+    windows_evaluate,
+)
+from apps.engine.detectors import registry
+from apps.journal.choices import StreamKey
+from apps.journal.selectors import events_latest
+from apps.runs.selectors import run_by_id
+from apps.runs.services import attempt_end, attempt_open
+from apps.telemetry.models import DoorBeat
+from tests.telemetry.reports import Site, packed
+
+pytestmark = pytest.mark.django_db
+
+SLOW = 5
+"""The rank that is slow, on trn002."""
+
+
+@pytest.fixture
+def site(attempt: Any, now: datetime) -> Site:
+    since = now - timedelta(hours=1)
+    DoorBeat.objects.create(instance="test", accepting_since=since, last_beat_at=now)
+    return Site(attempt.id, now)
+
+
+def steps_put(site: Site, first: int, last: int, *, slow: float = 1.0, seq: int = 1, at: float = 0.0) -> None:
+    """Report steps first..last-1 of all 8 ranks; rank 5 computes `slow` times as long."""
+    rng = np.random.default_rng(first)
+    compute = rng.normal(3.0, 0.02, (8, last - first)).astype(np.float32)
+    compute[SLOW] *= slow
+    step = np.broadcast_to(compute.max(axis=0) + 0.5, compute.shape).astype(np.float32)
+    values = {"step_s": step, "compute_s": compute, "communication_s": step - compute}
+    beats = [{"rank": rank, "step": last, "phase": "compute", "phase_age_s": 0.2} for rank in range(8)]
+    site.put(seq=seq, at=at, steps=packed(range(8), range(first, last), values), beats=beats)
+    site.fold(after=at)
+
+
+class TestWindowsEvaluate:
+    def test_names_the_slow_rank_and_its_node(self, run: Any, site: Site, now: datetime) -> None:
+        steps_put(site, 0, 60, slow=1.3)
+
+        windows_evaluate(attempt_id=site.attempt_id, now=now)
+
+        found = findings_of(run_id=run.id)
+        assert [(row.cause, row.subject["rank"], row.subject["node"]) for row in found] == [
+            ("compute_straggler", SLOW, "trn002")
+        ]
+        assert (found[0].proposal_kind, found[0].proposal_node, found[0].state) == ("EXCLUDE_NODE", "trn002", "OPEN")
+
+    def test_finds_nothing_in_a_steady_run_and_says_so(self, site: Site, now: datetime) -> None:
+        steps_put(site, 0, 60)
+
+        windows_evaluate(attempt_id=site.attempt_id, now=now)
+
+        said = {row.cause: row.answer for row in detectors_of(site.attempt_id)}
+        assert findings_of(attempt_id=site.attempt_id) == []
+        assert said["compute_straggler"] == "HEALTHY"
+
+    def test_looks_at_each_column_once(self, site: Site, now: datetime) -> None:
+        steps_put(site, 0, 60, slow=1.3)
+
+        looked = [windows_evaluate(attempt_id=site.attempt_id, now=now) for _ in range(3)]
+
+        assert looked == [60, 0, 0]
+        assert len(findings_of(attempt_id=site.attempt_id)) == 1
+
+    def test_comes_to_the_same_verdict_in_one_go_and_bit_by_bit(
+        self, run: Any, site: Site, make_attempt: Callable[..., Any], now: datetime
+    ) -> None:
+        for first in range(0, 60, 10):
+            steps_put(site, first, first + 10, slow=1.3, seq=first + 1)
+            windows_evaluate(attempt_id=site.attempt_id, now=now)
+        bit_by_bit = findings_of(attempt_id=site.attempt_id)
+        other = make_attempt(run, key="k2", force=True)
+        whole = Site(other.id, now)
+        for first in range(0, 60, 10):
+            steps_put(whole, first, first + 10, slow=1.3, seq=first + 1)
+        windows_evaluate(attempt_id=other.id, now=now)
+        in_one_go = findings_of(attempt_id=other.id)
+
+        told = [
+            [(row.cause, row.subject, row.since_step, row.certainty, row.score) for row in rows]
+            for rows in (bit_by_bit, in_one_go)
+        ]
+        assert told[0] == told[1]
+
+    def test_closes_what_has_recovered_and_tells_the_run(self, run: Any, site: Site, now: datetime) -> None:
+        steps_put(site, 0, 60, slow=1.3)
+        windows_evaluate(attempt_id=site.attempt_id, now=now)
+        slow = run_by_id(run.id).state
+        steps_put(site, 60, 160, seq=2)
+        windows_evaluate(attempt_id=site.attempt_id, now=now)
+
+        assert slow == "SLOW"
+        assert run_by_id(run.id).state == "RUNNING"
+        assert [(row.state, row.close_reason) for row in findings_of(run_id=run.id)] == [("CLOSED", "RECOVERED")]
+
+    def test_learns_the_run_s_own_best_pace(self, run: Any, site: Site, now: datetime) -> None:
+        steps_put(site, 0, 60)
+
+        windows_evaluate(attempt_id=site.attempt_id, now=now)
+
+        assert run_by_id(run.id).own_best_step_s == pytest.approx(3.53, abs=0.03)
+
+    def test_an_error_inside_a_detector_is_said_and_harms_no_other(
+        self, site: Site, now: datetime, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from dataclasses import replace
+
+        def broken(*_: Any) -> Any:
+            raise ValueError("broken on purpose")
+
+        detectors = dict(registry())
+        detectors["numeric_fault"] = replace(detectors["numeric_fault"], evaluate=broken)
+        monkeypatch.setattr("apps.diagnosis.services.evaluate.registry", lambda: detectors)
+        steps_put(site, 0, 60, slow=1.3)
+
+        windows_evaluate(attempt_id=site.attempt_id, now=now)
+
+        said = {row.cause: row for row in detectors_of(site.attempt_id)}
+        assert said["numeric_fault"].answer == "UNDECIDED"
+        assert "our side" in said["numeric_fault"].sentence
+        assert said["compute_straggler"].answer == "VERDICT"
+
+    def test_a_memory_that_cannot_be_read_is_no_reason_to_stop(self, site: Site, now: datetime) -> None:
+        DetectorState.objects.create(
+            attempt_id=site.attempt_id, cause="compute_straggler", memory={"rubbish": 1}, evaluated_at=now
+        )
+        steps_put(site, 0, 60, slow=1.3)
+
+        windows_evaluate(attempt_id=site.attempt_id, now=now)
+
+        assert detectors_of(site.attempt_id)
+
+
+class TestClocksEvaluate:
+    def exit_put(self, site: Site, *, at: float) -> None:
+        site.put(
+            seq=9,
+            at=at,
+            events=[
+                {"kind": "exit", "happened_at": (site.now + timedelta(seconds=at)).isoformat(), "rank": 5, "code": 1}
+            ],
+        )
+
+    def test_tells_a_crash_before_its_report_is_folded(
+        self, run: Any, site: Site, now: datetime, later: Callable[[float], datetime]
+    ) -> None:
+        steps_put(site, 0, 20)
+        self.exit_put(site, at=2)
+
+        clocks_evaluate(attempt_id=site.attempt_id, now=later(3))
+
+        found = findings_of(run_id=run.id)
+        assert [(row.cause, row.certainty, row.subject["node"]) for row in found] == [
+            ("rank_lost", "CONFIRMED", "trn002")
+        ]
+
+    def test_tells_a_crash_of_an_attempt_that_just_ended(
+        self, run: Any, site: Site, later: Callable[[float], datetime]
+    ) -> None:
+        steps_put(site, 0, 20)
+        self.exit_put(site, at=2)
+        attempt_end(
+            attempt_id=site.attempt_id, reason="CRASHED", authority="WRAPPER", by="", source="LAUNCHER", now=later(3)
+        )
+
+        due = attempts_due(now=later(4))
+        clocks_evaluate(attempt_id=site.attempt_id, now=later(4))
+
+        assert due == [site.attempt_id]
+        assert [row.cause for row in findings_of(run_id=run.id)] == ["rank_lost"]
+
+    def test_does_not_miss_the_voice_of_an_attempt_that_is_over(
+        self, run: Any, site: Site, later: Callable[[float], datetime]
+    ) -> None:
+        steps_put(site, 0, 20)
+        attempt_end(
+            attempt_id=site.attempt_id, reason="FINISHED", authority="CLIENT", by="", source="API", now=later(1)
+        )
+
+        clocks_evaluate(attempt_id=site.attempt_id, now=later(50))
+
+        assert findings_of(run_id=run.id) == []
+
+    def test_calls_a_run_silent_when_nobody_is_heard_any_more(
+        self, run: Any, site: Site, later: Callable[[float], datetime]
+    ) -> None:
+        steps_put(site, 0, 20)
+        DoorBeat.objects.update(last_beat_at=later(59))
+
+        clocks_evaluate(attempt_id=site.attempt_id, now=later(60))
+
+        assert run_by_id(run.id).state == "SILENT"
+
+    def test_calls_nobody_silent_while_the_door_itself_is_dead(
+        self, run: Any, site: Site, later: Callable[[float], datetime]
+    ) -> None:
+        steps_put(site, 0, 20)
+        DoorBeat.objects.update(last_beat_at=later(1))
+
+        clocks_evaluate(attempt_id=site.attempt_id, now=later(60))
+
+        assert findings_of(run_id=run.id) == []
+
+    def test_counts_no_silence_from_a_time_in_which_the_door_was_shut(
+        self, run: Any, site: Site, later: Callable[[float], datetime]
+    ) -> None:
+        steps_put(site, 0, 20)
+        DoorBeat.objects.update(accepting_since=later(55), last_beat_at=later(60))
+
+        clocks_evaluate(attempt_id=site.attempt_id, now=later(60))
+
+        assert findings_of(run_id=run.id) == []
+
+
+class TestAttemptsSettle:
+    def crashed(self, run: Any, site: Site, later: Callable[[float], datetime]) -> None:
+        steps_put(site, 0, 20)
+        TestClocksEvaluate().exit_put(site, at=2)
+        clocks_evaluate(attempt_id=site.attempt_id, now=later(3))
+        attempt_end(
+            attempt_id=site.attempt_id, reason="CRASHED", authority="WRAPPER", by="", source="LAUNCHER", now=later(4)
+        )
+
+    def test_keeps_open_what_stopped_a_run(self, run: Any, site: Site, later: Callable[[float], datetime]) -> None:
+        self.crashed(run, site, later)
+
+        attempts_settle(now=later(600))
+
+        assert [row.state for row in findings_of(run_id=run.id)] == ["OPEN"]
+
+    def test_closes_it_once_the_run_moves_on(self, run: Any, site: Site, later: Callable[[float], datetime]) -> None:
+        self.crashed(run, site, later)
+        attempt_open(run_id=run.id, key="k2", world_size=4, by="", source="API", now=later(30))
+
+        attempts_settle(now=later(31))
+
+        assert [(row.state, row.close_reason) for row in findings_of(run_id=run.id)] == [("CLOSED", "ATTEMPT_ENDED")]
+
+
+class TestFindingMute:
+    def test_keeps_it_open_and_writes_down_who_and_why(self, run: Any, site: Site, now: datetime) -> None:
+        steps_put(site, 0, 60, slow=1.3)
+        windows_evaluate(attempt_id=site.attempt_id, now=now)
+        row = findings_of(run_id=run.id)[0]
+
+        finding_mute(finding_id=row.id, reason="known, new cooling", until_at=None, by="ada", source="WEB", now=now)
+
+        muted = findings_of(run_id=run.id)[0]
+        assert (muted.state, muted.muted(now), muted.muted_by_name) == ("OPEN", True, "ada")
+        assert "known, new cooling" in events_latest(StreamKey.run(run.id), limit=1)[0].text
+
+    def test_needs_a_reason_and_a_moment_that_lies_ahead(self, run: Any, site: Site, now: datetime) -> None:
+        steps_put(site, 0, 60, slow=1.3)
+        windows_evaluate(attempt_id=site.attempt_id, now=now)
+        row = findings_of(run_id=run.id)[0]
+
+        with pytest.raises(BadRequest):
+            finding_mute(finding_id=row.id, reason=" ", until_at=None, by="ada", source="WEB", now=now)
+        with pytest.raises(BadRequest):
+            finding_mute(finding_id=row.id, reason="later", until_at=now, by="ada", source="WEB", now=now)
