@@ -23,6 +23,7 @@ RECOUNT_S = 15.0
 """How often the folder is read again: other senders write to it too."""
 KEEP_S = 7 * 86400.0
 """A report that could not be delivered for a week is of no use to anybody."""
+KEEPS_S = {SUFFIX: KEEP_S, ".part": KEEP_S, ".attempt": 30 * 86400.0}
 
 
 @dataclass(frozen=True)
@@ -193,16 +194,20 @@ class Spool:
         except OSError:
             return None
 
-    def tidy(self, *, older_than_s: float = KEEP_S) -> int:
+    def tidy(self) -> int:
         """Take away what nobody came for in a week; return how many reports were among it."""
         dropped = 0
-        oldest = time.time() - older_than_s
+        now = time.time()
         with contextlib.suppress(OSError), os.scandir(self.folder) as found:
             for item in found:
                 with contextlib.suppress(OSError):
-                    if item.stat().st_mtime < oldest:
+                    age_s = now - item.stat().st_mtime
+                    name, suffix = os.path.splitext(item.name)
+                    if suffix == LOCK_SUFFIX and age_s > KEEP_S:
+                        self._is_free(name)  # takes it away if its process is gone
+                    elif age_s > KEEPS_S.get(suffix, float("inf")):
                         os.unlink(item.path)
-                        dropped += item.name.endswith(SUFFIX)
+                        dropped += suffix == SUFFIX
         return dropped
 
 

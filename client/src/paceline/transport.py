@@ -66,11 +66,11 @@ class Server:
         port = parts.port or (443 if secure else 80)
         self._connection = Connection(parts.hostname or "", port, secure=secure, timeout_s=timeout_s)
 
-    def request(self, method: str, door: str, body: Any = None) -> Answer:
+    def request(self, method: str, door: str, body: Any = None, *, content_type: str = "application/json") -> Answer:
         """Send `body` (bytes as they are, else as JSON) to `/api/v1/` + door and return the answer; never raises."""
         raw = body if isinstance(body, bytes) else json.dumps(body or {}, separators=(",", ":")).encode()
         headers = {
-            "Content-Type": "application/json",
+            "Content-Type": content_type,
             "Accept": "application/json",
             "User-Agent": f"paceline-client/{VERSION}",
         }
