@@ -2,7 +2,7 @@
 
 To add one: a file here with a class that is a `launching.Launcher`; its kind in `choices.LauncherKind` and in
 `runs.launcher`; a line in `LAUNCHERS`; its words in `selectors/commands.py`; what it can do in `selectors/preview.py`;
-a row in the launchers' conformance suite under `tests/contracts`.
+a row in `tests/remediation/test_contract.py`, which every launcher passes.
 """
 
 from datetime import datetime

@@ -78,8 +78,8 @@ class LocalLauncher:
         while not (gone := self._is_gone(launch, process)) and time.monotonic() < deadline:
             time.sleep(POLL_S)
         if gone:
-            return Receipt(f"pid {launch.pid} and all its descendants are gone", {"pid": launch.pid})
-        text = f"pid {launch.pid} was asked to leave and has {order.setting.stop_grace_s:g} s"
+            return Receipt(f"the program under pid {launch.pid} and all its descendants are gone", {"pid": launch.pid})
+        text = f"the program under pid {launch.pid} was asked to leave and has {order.setting.stop_grace_s:g} s"
         return Receipt(text, {"pid": launch.pid}, done=False)
 
     def read_back(self, order: OrderInHand) -> ReadBack:

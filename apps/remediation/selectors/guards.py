@@ -1,11 +1,12 @@
 """What must hold before something irreversible is done, with the figures that decide it."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from apps.fleet.selectors import NodeRow, exclusions_counted, nodes_by_id, nodes_of
+from apps.fleet.selectors import exclusions_counted
 from apps.remediation.models import Guard
+from apps.remediation.selectors.pool import PoolNode
 from apps.runs.limits import limit_value
 from apps.runs.selectors import RunRow, placement_of
 
@@ -69,12 +70,11 @@ def confirmation_needed(run: RunRow) -> bool:
 
 
 def guards_of_exclusion(
-    *, cluster_id: int, run: RunRow | None, adding: Collection[int], now: datetime
+    *, cluster_id: int, run: RunRow | None, adding: Collection[int], pool: Sequence[PoolNode], now: datetime
 ) -> tuple[list[GuardRow], Blast]:
     """Return the guards of putting the nodes `adding` out, and how far it reaches; nodes already out add nothing."""
     limits = guard_settings(cluster_id)
-    nodes = {node.id: node for node in nodes_of(cluster_id=cluster_id)}
-    out = {node.id for node in nodes.values() if node.exclusion_id is not None}
+    out = {node.id for node in pool if node.is_out}
     new = set(adding) - out
     blast_most = limits.exclusions_per_window
     guards = []
@@ -82,27 +82,21 @@ def guards_of_exclusion(
         used = exclusions_counted(cluster_id=cluster_id, since=now - timedelta(seconds=limits.window_s))
         guards.append(_window_guard(used, adding=len(new), limits=limits))
     if run is not None and new:
-        usable = run_nodes(run, nodes.values())
+        usable = run_nodes(run, pool)
         if usable:
             guard = _share_guard(run, usable=usable, out=out, new=new, limits=limits)
             guards.append(guard)
             blast_most = min(blast_most, guard.most or blast_most)
-    return guards, Blast(out_now=len(out), out_after=len(out | new), nodes=len(nodes), most=blast_most)
+    return guards, Blast(out_now=len(out), out_after=len(out | new), nodes=len(pool), most=blast_most)
 
 
-def run_nodes(run: RunRow, known: Collection[NodeRow]) -> set[int]:
+def run_nodes(run: RunRow, pool: Sequence[PoolNode]) -> set[int]:
     """Return the nodes that a run can use: those its launcher names, else those its newest attempt sat on."""
     names = set(run.launcher.get("nodes") or ())
     if names:
-        return {node.id for node in known if node.name in names or names & set(node.aliases)}
+        return {node.id for node in pool if names & node.names}
     placement = placement_of(run.attempt_id) if run.attempt_id is not None else None
     return set(placement.node_ids) if placement is not None else set()
-
-
-def node_names(node_ids: Collection[int]) -> str:
-    """Return nodes as a sentence names them, at most six."""
-    names = sorted(node.name for node in nodes_by_id(node_ids).values())
-    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
 def _window_guard(used: int, *, adding: int, limits: GuardSettings) -> GuardRow:

@@ -6,11 +6,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from apps.common.errors import BadRequest
-from apps.fleet.selectors import NodeRow, node_by_code, nodes_of
+from apps.fleet.selectors import NodeRow, node_by_code
 from apps.remediation.choices import AT_A_SAVE, ActionKind, LauncherKind, Moment
 from apps.remediation.selectors.actions import action_holding, launch_of_attempt
 from apps.remediation.selectors.commands import Plan, commands_of, names_short, orders_of
 from apps.remediation.selectors.guards import Blast, GuardRow, confirmation_needed, guards_of_exclusion
+from apps.remediation.selectors.pool import exclude_names, pool_of, spare_names
 from apps.remediation.selectors.prices import Price, pace_of, prices_of, resume_step_default
 from apps.remediation.selectors.rows import ActionRow, LaunchRow
 from apps.runs.choices import AttemptState, Trust
@@ -111,13 +112,14 @@ def action_preview(
     step = _from_step(run, kind, from_step)
     setting, wrong = _setting(run)
     launch = launch_of_attempt(run.attempt_id) if run is not None and run.attempt_id is not None else None
-    all_nodes = nodes_of(cluster_id=cluster_id)
-    out_names = exclude_names(all_nodes, setting, exclude)
+    pool = pool_of(cluster_id)
+    adding = [row.id for row in exclude]
+    out_names = exclude_names(pool, setting, adding=adding)
     adds = kind in (ActionKind.EXCLUDE_NODE, ActionKind.RESTART_RUN)
     guards, blast = guards_of_exclusion(
-        cluster_id=cluster_id, run=run, adding=[row.id for row in exclude] if adds else [], now=now
+        cluster_id=cluster_id, run=run, adding=adding if adds else [], pool=pool, now=now
     )
-    held_by = action_holding(run_id=run.id if run else None, node_ids=[row.id for row in exclude])
+    held_by = action_holding(run_id=run.id if run else None, node_ids=adding)
     can, why_not = _can(kind, run, setting, launch, exclude)
     why_not = wrong if not can and wrong else why_not
     prices = _prices(kind, run, step)
@@ -150,7 +152,7 @@ def action_preview(
         launcher=setting.kind if setting is not None else "",
         orders=tuple(orders_of(plan)),
         commands=tuple(commands_of(plan)),
-        spares=tuple(_spares(all_nodes, setting, exclude)),
+        spares=spare_names(pool, setting, adding=adding),
         confirm=run.slug if run is not None and kind in _STOPS and confirmation_needed(run) else None,
         expires_s=expiry_of(moment, prices).total_seconds(),
         can=can,
@@ -176,18 +178,6 @@ def expiry_of(moment: str, prices: Sequence[Price]) -> timedelta:
     if price is None or price.wait_s is None or moment == Moment.NOW:
         return EXPIRY
     return EXPIRY + timedelta(seconds=2 * price.wait_s)
-
-
-def exclude_names(
-    nodes: Sequence[NodeRow], setting: LauncherSetting | None, adding: Sequence[NodeRow] = ()
-) -> tuple[str, ...]:
-    """Return the names that a new attempt must leave out, as its launcher spells them; nodes it could not use are left out."""
-    new = {row.id for row in adding}
-    out = [row for row in nodes if row.exclusion_id is not None or row.id in new]
-    if setting is None or not setting.nodes:
-        return tuple(sorted(row.name for row in out))
-    gone = {name for row in out for name in (row.name, *row.aliases)}
-    return tuple(name for name in setting.nodes if name in gone)
 
 
 _STOPS = (ActionKind.RESTART_RUN, ActionKind.STOP_RUN)
@@ -281,19 +271,6 @@ def _held_guard(held_by: ActionRow | None, run: RunRow | None) -> GuardRow:
         return GuardRow(name="one_open_action", holds=True, text=f"no other action on this {what}")
     text = f"{held_by.requested_by} asked for “{held_by.kind}”, which is not over yet"
     return GuardRow(name="one_open_action", holds=False, text=text)
-
-
-def _spares(nodes: Sequence[NodeRow], setting: LauncherSetting | None, exclude: Sequence[NodeRow]) -> list[str]:
-    if setting is None or not setting.nodes:
-        return []
-    taken = {row.id for row in exclude}
-    free = {
-        name
-        for row in nodes
-        if row.exclusion_id is None and not row.open_runs and row.id not in taken
-        for name in (row.name, *row.aliases)
-    }
-    return [name for name in setting.nodes if name in free]
 
 
 def _happens(

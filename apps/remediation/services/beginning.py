@@ -11,7 +11,8 @@ from apps.incidents.services import incidents_mitigated_by
 from apps.journal.services import Log
 from apps.remediation.choices import LEDGER, ActionKind, ActionState, LauncherKind, OrderKind
 from apps.remediation.models import Action, ActionNode, Order
-from apps.remediation.selectors.guards import GuardRow, guards_of_exclusion, node_names
+from apps.remediation.selectors.guards import GuardRow, guards_of_exclusion
+from apps.remediation.selectors.pool import pool_of
 from apps.remediation.services.moving import action_move, scene_lock
 from apps.runs.choices import AttemptState
 from apps.runs.launcher import launcher_usable
@@ -50,7 +51,8 @@ def guard_closed(action: Action, *, now: datetime) -> GuardRow | None:
         return None
     run = run_by_id(action.run_id) if action.run_id is not None else None
     cluster_id = run.cluster_id if run is not None else action.node.cluster_id  # type: ignore[union-attr]
-    guards, _ = guards_of_exclusion(cluster_id=cluster_id, run=run, adding=_nodes(action), now=now)
+    pool = pool_of(cluster_id)
+    guards, _ = guards_of_exclusion(cluster_id=cluster_id, run=run, adding=_nodes(action), pool=pool, now=now)
     return next((guard for guard in guards if not guard.holds), None)
 
 
@@ -90,7 +92,7 @@ def _ledger(log: Log, action: Action, *, now: datetime) -> None:
         action_move(log, action, ActionState.REFUSED, text=f"Not done: {guard.text}.", now=now)
         return
     nodes, by = _nodes(action), action.requested_by
-    names = node_names(nodes)
+    names = action.node.name if action.node is not None else ""
     if action.kind == ActionKind.EXCLUDE_NODE:
         done = nodes_exclude(action, now=now)
         text = _excluded_text(action, names, was_out=not done)

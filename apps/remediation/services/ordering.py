@@ -10,13 +10,12 @@ from datetime import datetime
 from apps.accounts.services import token_create, token_revoke
 from apps.common.access import REPORT
 from apps.common.ids import id_write
-from apps.fleet.selectors import nodes_of
 from apps.journal.choices import Source
 from apps.journal.services import Log, recording
 from apps.remediation.choices import ActionKind, ActionState, LauncherKind, OrderKind, OrderState
 from apps.remediation.models import Order
 from apps.remediation.selectors.actions import launch_of_attempt
-from apps.remediation.selectors.preview import exclude_names
+from apps.remediation.selectors.pool import exclude_names, pool_of
 from apps.remediation.selectors.prices import resume_step_default
 from apps.remediation.selectors.rows import OrderInHand, order_key
 from apps.remediation.services.beginning import guard_closed, nodes_exclude
@@ -81,7 +80,7 @@ def order_in_hand(order_id: int, *, token: str = "") -> OrderInHand:
     setting = launcher_usable(run.launcher)
     if setting is None or setting.kind != order.launcher:
         setting = LauncherSetting(kind=order.launcher)  # changed since: what was handed out can still be read back
-    out = exclude_names(nodes_of(cluster_id=run.cluster_id), setting)
+    out = exclude_names(pool_of(run.cluster_id), setting)
     old = order.attempt_id if order.kind == OrderKind.STOP else None
     return OrderInHand(
         id=order.pk,
