@@ -80,6 +80,17 @@ class Builder:
             if self.wide:
                 self._rows(metric, known, found, is_ratio=is_ratio, level=level, tile=tile, version=version)
 
+    def taken(self) -> list[TileBlob]:
+        """Return what was made since the last time, to be stored."""
+        made, self.made = self.made, []
+        return made
+
+    def forget(self, level: int) -> None:
+        """Let go of what tiles of a level were made from: it is stored, and nothing else will be made from it soon."""
+        if level == 1:
+            self._cells.clear()
+        self._pooled = {key: found for key, found in self._pooled.items() if key[2] != level - 1}
+
     def _metric(self, metric: int, cells: Cells) -> Metric:
         return metric_of(self.names[metric], integral=is_integral(cells), scope=SCOPES[self.kind])  # type: ignore[arg-type]
 
