@@ -61,6 +61,12 @@ def launches_watch(**_later: Any) -> None:
     launchers.launches_look(now=now())
 
 
+@shared_task(name="remediation.launches_trim")
+def launches_trim(**_later: Any) -> None:
+    """Remove the output of programs that ended long ago."""
+    launchers.launches_trim(now=now())
+
+
 @shared_task(name="remediation.policies_sweep")
 def policies_sweep(**_later: Any) -> None:
     """Consider what changed among the findings."""

@@ -408,3 +408,20 @@ class TestReadBack:
 
         assert (first.done, then.done) == (False, True)
         assert not alive(orphan)
+
+
+def test_only_folders_of_launches_are_ever_removed(
+    launcher: LocalLauncher, order: Callable[..., OrderInHand], launches: Path, tmp_path: Path
+) -> None:
+    receipt = launcher.launch(order("raise SystemExit(0)"))
+    row = launch_row(receipt)
+    wait_for(lambda: (look := launcher.look(row)) and look.gone, "the end")
+    outside = tmp_path / "data"
+    outside.mkdir()
+
+    gone = launcher.trim([row, replace(row, directory=str(outside)), replace(row, directory=str(launches))])
+
+    assert gone == 1
+    assert not Path(receipt.facts["directory"]).exists()
+    assert outside.is_dir()
+    assert launches.is_dir()

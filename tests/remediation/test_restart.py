@@ -21,7 +21,7 @@ from apps.remediation import launchers, selectors, services, tasks
 from apps.remediation.models import Action, Launch, Order
 from apps.remediation.selectors import launch_of_attempt, launches_alive
 from apps.runs.selectors import attempt_by_id, attempts_of, run_by_id
-from apps.runs.services import CheckpointFact, checkpoint_note, status_update
+from apps.runs.services import CheckpointFact, attempt_end, attempt_open, checkpoint_note, run_put, status_update
 from tests.remediation.conftest import alive, is_watched, wait_for
 
 
@@ -424,3 +424,99 @@ def wait_program(launch: Any) -> int:
     """Return the pid of the program under a launch's wrapper."""
     started = Path(launch.directory) / "started.json"
     return int(wait_for(lambda: json.loads(started.read_text()).get("program_pid"), "the program"))
+
+
+class TestHardCases:
+    def test_a_program_that_does_not_listen_is_waited_for_killed_and_then_replaced(
+        self,
+        make_run: Callable[..., Any],
+        launches: Path,
+        program: Callable[..., list[str]],
+        ask: Callable[..., Any],
+        work: Callable[..., Any],
+        reports: Callable[..., None],
+    ) -> None:
+        text = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+        setting = {
+            "kind": "LOCAL",
+            "command": program(text),
+            "environment": {"MARK": str(launches.parent)},
+            "stop_grace_s": 2.5,
+        }
+        run = make_run(launcher=setting)
+        first = work(ask("RESTART_RUN", run).id, until=is_watched)
+        reports(run)
+        work(first.id)
+        deaf = wait_program(launch_of_attempt(first.attempt_id))
+
+        second = work(ask("RESTART_RUN", run_by_id(run.id)).id, until=is_watched)
+
+        launch = Launch.objects.get(attempt_id=first.attempt_id)
+        assert [order.kind for order in second.orders] == ["STOP", "LAUNCH"]
+        assert second.orders[0].tries == 1
+        assert "stopping" in [row.name for row in second.milestones]
+        assert not alive(deaf)
+        assert launch.exit_signal == signal.SIGKILL
+
+    def test_a_start_that_fails_after_the_stop_gives_up_and_says_what_was_done(
+        self, running: Any, ask: Callable[..., Any], work: Callable[..., Any]
+    ) -> None:
+        broken = {**running.launcher, "command": ["/no/such/program"]}
+        run_put(
+            slug=running.slug,
+            cluster_id=running.cluster_id,
+            fields={"launcher": broken},
+            by="t",
+            source="API",
+            now=datetime.now(UTC),
+        )
+
+        done = work(ask("RESTART_RUN", running).id)
+
+        assert done.state == "FAILED"
+        assert "/no/such/program" in done.outcome
+        assert done.outcome.endswith("Before that: stopped.")
+        assert run_by_id(running.id).state == "GAVE_UP"
+
+    def test_a_restart_at_the_end_of_the_attempt_starts_the_next_one_after_a_crash(
+        self, running: Any, ask: Callable[..., Any], work: Callable[..., Any]
+    ) -> None:
+        action = ask("RESTART_RUN", running, options={"when": "RUN_END"})
+        state_meanwhile = run_by_id(running.id).state
+        services.action_advance(action_id=action.id, now=datetime.now(UTC))
+        waiting = selectors.action_by_id(action.id)
+
+        os.kill(wait_program(launch_of_attempt(running.attempt_id)), signal.SIGKILL)
+        done = work(action.id, until=is_watched)
+
+        assert (waiting.state, waiting.orders, state_meanwhile) == ("REQUESTED", (), "RUNNING")
+        assert [order.kind for order in done.orders] == ["LAUNCH"]
+        assert [attempt.reason for attempt in attempts_of(running.id)] == ["", "CRASHED"]
+
+    def test_a_run_that_finished_is_not_started_again(
+        self, running: Any, ask: Callable[..., Any], work: Callable[..., Any], now: datetime
+    ) -> None:
+        action = ask("RESTART_RUN", running, options={"when": "RUN_END"})
+        attempt_end(attempt_id=running.attempt_id, reason="FINISHED", authority="CLIENT", by="t", source="API", now=now)
+
+        done = work(action.id)
+
+        assert (done.state, done.orders) == ("REFUSED", ())
+        assert "finished" in done.outcome
+
+    def test_nothing_is_started_beside_an_attempt_that_somebody_else_began(
+        self, running: Any, ask: Callable[..., Any]
+    ) -> None:
+        action = ask("RESTART_RUN", running)
+        tasks.order_run(order_id=selectors.action_by_id(action.id).orders[0].id)
+        attempt_open(
+            run_id=running.id, key="slurm:9.0.0", world_size=4, by="slurm", source="API", now=datetime.now(UTC)
+        )
+
+        for order_id in selectors.orders_due(now=datetime.now(UTC)):
+            tasks.order_run(order_id=order_id)
+
+        row = selectors.action_by_id(action.id)
+        assert row.state == "FAILED"
+        assert "nothing was started beside it" in row.outcome
+        assert Launch.objects.count() == 1

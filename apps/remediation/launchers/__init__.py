@@ -5,13 +5,13 @@ To add one: a file here with a class that is a `launching.Launcher`; its kind in
 a row in `tests/remediation/test_contract.py`, which every launcher passes.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from apps.remediation.choices import LauncherKind, OrderKind
 from apps.remediation.launchers.local import LocalLauncher
 from apps.remediation.launchers.webhook import WebhookLauncher
 from apps.remediation.launching import Launcher, LaunchRefused, LaunchUnavailable, LaunchUncertain, Receipt
-from apps.remediation.selectors.actions import launches_alive
+from apps.remediation.selectors.actions import launches_alive, launches_over
 from apps.remediation.selectors.rows import LaunchFact, OrderInHand, Outcome
 from apps.remediation.services.watching import launch_noted
 from apps.runs.choices import AttemptState
@@ -21,6 +21,13 @@ LAUNCHERS: dict[str, Launcher] = {
     LauncherKind.LOCAL: LocalLauncher(),
     LauncherKind.WEBHOOK: WebhookLauncher(),
 }
+
+
+KEPT_FOR = timedelta(days=30)
+"""A month is what it takes until nobody asks any more what a program said."""
+
+LOOKED_BACK = timedelta(days=7)
+"""Folders are looked for in the week before that: an installation that was off for longer keeps some for good."""
 
 
 def order_carry_out(order: OrderInHand) -> Outcome:
@@ -68,6 +75,11 @@ def launches_look(*, now: datetime) -> int:
             launch_noted(launch_id=launch.id, fact=fact, now=now)
             gone += 1
     return gone
+
+
+def launches_trim(*, now: datetime) -> int:
+    """Forget the output of programs that ended long ago; what happened to them stays in the database."""
+    return LocalLauncher().trim(launches_over(before=now - KEPT_FOR, since=now - KEPT_FOR - LOOKED_BACK))
 
 
 def _outcome(receipt: Receipt) -> Outcome:

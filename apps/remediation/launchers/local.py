@@ -6,10 +6,12 @@ words, never a line for a shell, and its environment is written out: nothing of 
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -121,6 +123,15 @@ class LocalLauncher:
             return LaunchFact(gone=False)
         # Written between the two looks, or never: the wrapper itself was killed.
         return self.look(launch) if (folder / "exit.json").exists() else LaunchFact(gone=True)
+
+    def trim(self, launches: Iterable[LaunchRow]) -> int:
+        """Remove the folders of launches that are long over, and nothing outside our own; return how many went."""
+        root = self.folder("").resolve()
+        old = [Path(launch.directory) for launch in launches if launch.directory]
+        gone = [folder for folder in old if folder.resolve().parent == root and folder.is_dir()]
+        for folder in gone:
+            shutil.rmtree(folder, ignore_errors=True)
+        return len(gone)
 
     def folder(self, order_code: str) -> Path:
         """Return an order's folder."""

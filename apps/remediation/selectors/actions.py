@@ -114,6 +114,12 @@ def launches_alive(*, launchers: Sequence[str] = (), practice: bool | None = Non
     return [launch_row(row) for row in found]
 
 
+def launches_over(*, since: datetime, before: datetime) -> list[LaunchRow]:
+    """Return launches that ended from `since` on and before `before`, oldest first."""
+    found = Launch.objects.filter(state=LaunchState.GONE, ended_at__gte=since, ended_at__lt=before)
+    return [launch_row(row) for row in found.select_related("run").order_by("pk")]
+
+
 def launch_of_attempt(attempt_id: int) -> LaunchRow | None:
     """Return what Paceline launched as this attempt, None if somebody else started it."""
     row = Launch.objects.filter(attempt_id=attempt_id).select_related("run").first()
