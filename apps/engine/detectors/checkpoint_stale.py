@@ -65,13 +65,14 @@ def evaluate(window: Window, state: State) -> tuple[State, tuple[Answer, ...]]:
     saves = _saves(window, state.values.get("saves", {}))
     newest = max(int(window.beats.step.max()) if len(window.beats.step) else -1, int(state.values.get("newest", -1)))
     began: dict[str, float] = dict(state.values.get("began", {}))
+    watch = _watch(window, newest, state.values.get("watch"))
     interval = _interval(window.attempt, saves)
     # An earlier attempt may have saved further steps than this one has reached again.
     good = {int(step): one for step, one in saves.items() if one["state"] == "SAVED" and int(step) <= newest}
     last = max(good) if good else None
-    facts = _facts(window, newest, good, last, saves)
+    facts = _facts(window, newest, good, last, saves, seen_from=int(watch["step"]))
     late, of = _lateness(facts, interval)
-    kept: dict[str, Any] = {"saves": saves, "newest": newest, "began": began}
+    kept: dict[str, Any] = {"saves": saves, "newest": newest, "began": began, "watch": watch}
     if interval is None or newest < 0:
         lack = "the run's checkpoint interval, or three saves" if interval is None else "a step"
         have = (plural(len(good), "complete checkpoint"),)
@@ -89,6 +90,17 @@ def evaluate(window: Window, state: State) -> tuple[State, tuple[Answer, ...]]:
         words = f"{late:.1f} of the interval has passed since the newest complete checkpoint."
         answers.append(Healthy(CAUSE, (plural(len(good), "complete checkpoint"), of), words))
     return _state(kept), tuple(answers)
+
+
+def _watch(window: Window, newest: int, before: Mapping[str, float] | None) -> dict[str, float]:
+    """Return since when Paceline could hear, and the newest step at the first look after that.
+
+    Steps made while it was blind do not count: beats are heard at once, the saves of that time come with the spool.
+    """
+    if before and before["at"] == window.watch_began_at:
+        return dict(before)
+    blind = before is not None or window.watch_began_at > window.attempt.started_at
+    return {"at": window.watch_began_at, "step": float(newest if blind else -1)}
 
 
 def _state(kept: dict[str, Any]) -> State:
@@ -129,6 +141,8 @@ def _facts(
     good: Mapping[int, Mapping[str, Any]],
     last: int | None,
     saves: Mapping[str, Mapping[str, Any]],
+    *,
+    seen_from: int,
 ) -> dict[str, Any]:
     attempt = window.attempt
     start = attempt.resumed_from_step or 0
@@ -137,7 +151,7 @@ def _facts(
     failed = [int(step) for step, one in saves.items() if one["state"] == "FAILED" and int(step) > (last or -1)]
     return {
         "last": last,
-        "steps": max(newest - (last if last is not None else start), 0),
+        "steps": max(newest - max(last if last is not None else start, seen_from), 0),
         "age_s": max(window.now - since, 0.0),
         "failed": len(failed),
         "newest": newest,

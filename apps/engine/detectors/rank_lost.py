@@ -111,6 +111,7 @@ def _lost_nodes(
     running = placement.node[~left(window) & ~exits.gone & (placement.node >= 0)]
     silent = [int(i) for i in np.flatnonzero(who.silent_nodes) if (running == i).any()]
     lost, sure = _untold(window, exits, who, silent) if crashed else _standing(window, who, pace, silent)
+    lost = _together(window, who, lost, before)
     if not lost:
         return None
     ranks = np.flatnonzero(np.isin(placement.node, lost)).astype(np.int32)
@@ -127,6 +128,20 @@ def _lost_nodes(
         "step": _newest(window),
         "certainty": str(Certainty.CONFIRMED if sure else Certainty.SUSPECTED),
     }
+
+
+def _together(window: Window, who: Presence, lost: list[int], before: dict[str, Any] | None) -> list[int]:
+    """Return the nodes that fell silent with the first one: those that follow later are its wave (case 29).
+
+    Two report intervals apart is together: a node's last word may be that much older than its end.
+    """
+    if not lost:
+        return []
+    began = {i: window.now - float(who.node_s[i]) for i in lost}
+    first = min(began.values())
+    if before and before["how"] == "silence":
+        first = min(first, float(before["since"]))
+    return [i for i in lost if began[i] <= first + 2 * who.limit_s / 3]
 
 
 def _untold(window: Window, exits: Exits, who: Presence, silent: list[int]) -> tuple[list[int], bool]:

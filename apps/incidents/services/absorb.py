@@ -154,7 +154,8 @@ def incident_refresh(incident: Incident, *, log: Log, now: datetime) -> None:
     if not rows or incident.state not in UNRESOLVED:
         return
     open_rows = [row for row in rows if row.state == FindingState.OPEN]
-    lead = min(open_rows or rows, key=lambda row: _seriousness(row, incident))
+    standing = [row for row in rows if row.close_reason != CloseReason.RECOVERED]
+    lead = min(standing or rows, key=lambda row: _seriousness(row, incident))
     worse = LEVEL_RANK[lead.level] > LEVEL_RANK[incident.level]
     Incident.objects.filter(pk=incident.pk).update(
         class_name=lead.class_name,
@@ -179,7 +180,10 @@ def incident_refresh(incident: Incident, *, log: Log, now: datetime) -> None:
 
 
 def _seriousness(row: FindingRow, incident: Incident) -> tuple[bool, int, bool, bool, datetime]:
-    """Sort key, most serious first: what opened the incident's place, level, certainty, then what began first."""
+    """Sort key, most serious first: of the incident's place, level, certainty, an origin, then what began first.
+
+    A finding that closed because its attempt ended or another says it better still names what happened.
+    """
     return (
         row.place_key != incident.place_key,
         -LEVEL_RANK[row.level],

@@ -108,3 +108,12 @@ class TestWithoutASetting:
         (answer,) = answers
         assert isinstance(answer, Undecided)
         assert "interval" in answer.lack[0]
+
+
+def test_steps_made_while_paceline_was_blind_do_not_count_until_their_saves_are_heard() -> None:
+    before = look(100, saved(100))
+    back = look(250, saved(100), after_s=1000.0, watch_began_at=NOW + 995)
+    later = look(420, saved(100), after_s=2000.0, watch_began_at=NOW + 995)
+
+    assert levels(before, back) == []
+    assert levels(before, back, later) == [Level.WARNING]

@@ -244,3 +244,18 @@ class TestLostNode:
         window = look(600, silent={2: 0.0}, watch_began_at=NOW + 590)
 
         assert verdicts_in(run(DETECTOR, [window], going())[1]) == ()
+
+
+def test_a_node_that_falls_silent_after_a_lost_one_is_its_wave() -> None:
+    both = {1: 0.0, 2: 30.0}
+    first = run(DETECTOR, [look(25, silent={1: 0.0}), look(29, silent={1: 0.0})], going())[0]
+
+    answers = run(DETECTOR, [look(after, silent=both) for after in (50, 55)], first)[1]
+
+    assert [verdict.subject.node for verdict in verdicts_in(answers)] == ["n1", "n1"]
+
+
+def test_nodes_that_fall_silent_together_are_named_together() -> None:
+    answers = run(DETECTOR, [look(after, silent={1: 0.0, 2: 4.0}) for after in (25, 30)], going())[1]
+
+    assert verdicts_in(answers)[-1].subject.nodes == ("n1", "n2")
