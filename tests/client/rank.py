@@ -13,6 +13,15 @@ from pathlib import Path
 import paceline
 
 
+def child_leave(file: Path) -> None:
+    """Fork as a data loader does; the child writes its pid and waits for a minute at most."""
+    time.sleep(0.5)  # by now there is a connection to inherit
+    if os.fork() == 0:
+        file.write_text(str(os.getpid()))
+        time.sleep(60)
+        os._exit(0)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
@@ -25,10 +34,13 @@ def main() -> None:
     )
     parser.add_argument("--hold-s", type=int, default=8)
     parser.add_argument("--raise-at", type=int, default=-1)
+    parser.add_argument("--fork", action="store_true", help="leave a child that outlives this process")
     parser.add_argument("--end", choices=("finish", "nothing", "status-3"), default="finish")
     given = parser.parse_args()
     rank = os.environ["RANK"]
     pace = paceline.start(coords={"dp": int(rank)}, name="a run of the tests")
+    if given.fork:
+        child_leave(given.folder / f"{rank}.child")
     for step in range(given.steps):
         with pace.step(step):
             with pace.phase("data"):

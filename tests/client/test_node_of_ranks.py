@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from paceline.procs import process_look
+
 from tests.client.conftest import Node
 from tests.client.server import RecordingServer, eventually
 from tests.client.test_node_sender import HEALTHY, SICK, smi_of
@@ -171,6 +173,69 @@ class TestTakeOver:
         eventually(lambda: {beat["rank"] for beat in server.part("beats")} == {0, 1, 2, 3})
 
         assert {place["rank"] for place in server.part("placement")} == {0, 1, 2, 3}
+
+
+class TestOddities:
+    def test_two_processes_that_say_to_be_one_rank_are_told_apart(
+        self, server: RecordingServer, make_node: MakeNode, folder: Path
+    ) -> None:
+        node = make_node(server.url, world_size=1)
+        first = node.start(0)
+        eventually(lambda: server.part("beats"))
+
+        second = node.start(0, "--steps", "50")
+        note = eventually(lambda: [event for event in server.part("events") if "both say" in event.get("text", "")])
+        second.wait(30)
+        before = len(server.part("beats"))
+        eventually(lambda: len(server.part("beats")) > before + 3)
+        said = node.stderr(0)
+        first.kill()
+        first.wait()
+
+        assert f"processes {first.pid} and {second.pid} both say to be rank 0" in note[0]["text"]
+        assert "both say to be rank 0" in said
+        assert len(note) == 1
+
+    def test_a_folder_too_deep_for_a_socket_gives_way(
+        self, server: RecordingServer, make_node: MakeNode, folder: Path
+    ) -> None:
+        deep = folder / ("a-folder-with-a-very-long-name" * 4)
+        node = make_node(server.url, PACELINE_LOCAL_DIR=str(deep))
+
+        node.start_all(4)
+        eventually(lambda: any(len(one.get("beats", [])) == 4 for one in server.reports()))
+
+        assert not deep.exists()
+
+    def test_ranks_that_cannot_meet_send_each_for_itself(
+        self, server: RecordingServer, make_node: MakeNode, folder: Path
+    ) -> None:
+        (folder / "taken").write_text("this is no folder")
+        node = make_node(server.url, PACELINE_LOCAL_DIR=str(folder / "taken"))
+
+        node.start_all(3)
+        eventually(lambda: {beat["rank"] for beat in server.part("beats")} == {0, 1, 2})
+        node.end()
+
+        assert {rank for rank, _ in server.cells("step_s")} == {0, 1, 2}
+        assert all(len(one.get("beats", [])) <= 1 for one in server.reports())
+        assert len({one["boot"] for one in server.reports()}) == 3
+
+    def test_workers_of_a_dead_rank_do_not_hide_its_death(self, server: RecordingServer, make_node: MakeNode) -> None:
+        node = make_node(server.url)
+        node.start_all(2)
+        node.start(2, "--fork")
+        eventually(lambda: {beat["rank"] for beat in server.part("beats")} == {0, 1, 2})
+        eventually(lambda: (node.folder / "2.child").exists())
+
+        node.ranks[2].send_signal(signal.SIGKILL)
+        exits = eventually(lambda: [event for event in server.part("events") if event["kind"] == "exit"])
+        child = int((node.folder / "2.child").read_text())
+        alive = not process_look(child).gone
+        os.kill(child, signal.SIGKILL)
+
+        assert alive
+        assert [(event["rank"], event["signal"]) for event in exits] == [(2, 9)]
 
 
 class TestExits:

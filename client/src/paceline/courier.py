@@ -5,9 +5,10 @@ Fresh reports go before the backlog; the end of an attempt goes after its report
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
-from collections import deque
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from time import monotonic, sleep
 from typing import Callable
@@ -30,8 +31,8 @@ class Lane:
     """What is to be delivered to one target, and when to try again."""
 
     label: str
-    names: deque[str] = field(default_factory=deque)
-    ends: deque[str] = field(default_factory=deque)
+    names: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    ends: OrderedDict[str, None] = field(default_factory=OrderedDict)
     fresh: str | None = None
     backoff: Backoff = field(default_factory=Backoff)
     denied: bool = False
@@ -41,34 +42,33 @@ class Lane:
         """Return what to send next: what just came, then the oldest, then the end."""
         if self.fresh is not None:
             return self.fresh
-        if self.names:
-            return self.names[0]
-        return self.ends[0] if self.ends else None
+        return next(iter(self.names), None) or next(iter(self.ends), None)
+
+    def __contains__(self, name: str) -> bool:
+        return name == self.fresh or name in self.names or name in self.ends
 
     def put(self, name: str, *, fresh: bool) -> None:
         if is_end(name):
-            self.ends.append(name)
+            self.ends[name] = None
             return
         if self.fresh is not None:
-            self.names.append(self.fresh)
-            self.fresh = None
+            self.wait_in_line(self.fresh)
         if fresh:
             self.fresh = name
         else:
-            self.names.append(name)
+            self.names[name] = None
 
     def drop(self, name: str) -> None:
         if self.fresh == name:
             self.fresh = None
-        for held in (self.names, self.ends):
-            if name in held:
-                held.remove(name)
+        self.names.pop(name, None)
+        self.ends.pop(name, None)
 
     def wait_in_line(self, name: str) -> None:
         """A fresh report that could not be delivered is backlog."""
         if self.fresh == name:
             self.fresh = None
-            self.names.append(name)
+            self.names[name] = None
 
 
 class Courier:
@@ -105,6 +105,12 @@ class Courier:
         self._boots.add(boot)
         self._adopt_at = 0.0
 
+    def close_in_child(self) -> None:
+        """Close this boot's lock in a forked child, which would hold it beyond its parent's death."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
     @property
     def away(self) -> bool:
         """True while the server can't be reached."""
@@ -130,9 +136,14 @@ class Courier:
     def _run(self) -> None:
         self.drops.add("reports nobody could take for a week", self._spool.tidy())
         while not self._done():
-            self._take(self._pause())
-            self._adopt_orphans()
-            self._deliver_one()
+            try:
+                self._take(self._pause())
+                self._adopt_orphans()
+                self._deliver_one()
+            except Exception as error:  # a fault of ours in one report must not end the delivery of the others
+                say_once("courier", f"a report could not be handled: {error!r}")
+                self.drops.add("errors of the client's own")
+                sleep(1.0)
         self._spool.let_go(self.boot, self._lock)
         self._server.close()
 
@@ -213,7 +224,7 @@ class Courier:
             names += self._spool.names(boot)
         for name in names:
             lane = self._lane(label_of(name))
-            if name not in lane.names and name not in lane.ends and name != lane.fresh:
+            if name not in lane:
                 lane.put(name, fresh=False)
 
     # -- delivery --------------------------------------------------------------------------------------------------

@@ -7,16 +7,19 @@ import selectors
 import socket
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import asdict
 from time import monotonic
-from typing import Any, Callable
+from typing import Any, NoReturn
 
 from paceline.courier import Courier
 from paceline.digest import fresh_name
 from paceline.drops import Drops, lost_sentence
 from paceline.gathering import Gathering, Opening
 from paceline.gpu_names import GpuNames
-from paceline.members import Identity, Member, Roster, Watch
+from paceline.members import BEAT_VALID_S, Identity, Member, Roster, Watch
+from paceline.procs import process_look
+from paceline.say import say_once
 from paceline.settings import Settings, spool_folder
 from paceline.spool import Spool
 from paceline.transport import Server
@@ -27,6 +30,7 @@ from paceline.wire import (
     HELLO,
     LEAVE,
     PING,
+    REFUSED,
     ROSTER,
     WELCOME,
     Batch,
@@ -85,7 +89,8 @@ class Hub:
         self._members: dict[str, Member] = {}
         self._links: set[Link] = set()
         self._acks: deque[dict[str, int]] = deque()
-        self._flush_at = monotonic() + settings.interval_s / 2
+        self._closed_at = monotonic() - settings.interval_s / 2
+        self._hurry_until = float("inf")
         self._ping_at = 0.0
         self._place = True
         self._gpus: GpuNames | None = None
@@ -123,8 +128,13 @@ class Hub:
     def alive(self) -> bool:
         return self._thread.is_alive()
 
-    def sockets(self) -> list[socket.socket]:
-        """What a forked child must close."""
+    def close_in_child(self) -> None:
+        """Close what a forked child inherited, so that this process's death is seen although the child lives."""
+        for held in self._sockets():
+            held.close()
+        self.courier.close_in_child()
+
+    def _sockets(self) -> list[socket.socket]:
         held = [link.sock for link in list(self._links)] + self._waker.sockets()
         return held + ([self._listener] if self._listener is not None else [])
 
@@ -152,8 +162,11 @@ class Hub:
             while self._stop_within_s is None and not self._superseded():
                 self._turn()
             self._leave()
+        except Exception as error:  # a fault of ours: the ranks elect another sender
+            say_once("sender", f"the sender of this node failed: {error!r}")
+            self.courier.stop(0.0)
         finally:
-            for held in self.sockets():
+            for held in self._sockets():
                 held.close()
             self._selector.close()
 
@@ -169,22 +182,26 @@ class Hub:
             self._tell_all(PING, b"")
         if self._watch.urgent:
             self._watch.urgent = False
-            self._flush_at = min(self._flush_at, now + URGENT_AFTER_S)
+            self._hurry_until = min(self._hurry_until, now + URGENT_AFTER_S)
         if self._opening.key is None:
             self._ask_key()
-        elif now >= self._flush_at or self._gathering.size > MAX_GATHERED_BYTES:
-            self._close_report()
+        elif now >= self._due_at() or self._gathering.size > MAX_GATHERED_BYTES:
+            self._close_report(now)
 
     def _wait_s(self) -> float:
         if self._watch.in_a_hurry:
             return URGENT_AFTER_S
-        until = self._ping_at if self._opening.key is None else min(self._ping_at, self._flush_at)
+        until = self._ping_at if self._opening.key is None else min(self._ping_at, self._due_at())
         return max(until - monotonic(), 0.0)
 
-    def _close_report(self) -> None:
+    def _due_at(self) -> float:
+        """Return when the next report is closed: after an interval, a longer one while nobody takes reports, or now."""
         interval_s = self._settings.interval_s
-        now = monotonic()
-        self._flush_at = now + (max(AWAY_INTERVAL_S, interval_s) if self.courier.away else interval_s)
+        usual = self._closed_at + (max(AWAY_INTERVAL_S, interval_s) if self.courier.away else interval_s)
+        return min(usual, self._hurry_until, self._end_by if self._end is not None else usual)
+
+    def _close_report(self, now: float, *, last: bool = False) -> None:
+        self._closed_at, self._hurry_until = now, float("inf")
         lost = self._lost()
         if lost != self._lost_told:
             self._lost_told = lost
@@ -199,7 +216,7 @@ class Hub:
         ):
             self.courier.post(entry)
         self._place = self._place and not members
-        if self._end is not None and (self._is_last() or now >= self._end_by):
+        if self._end is not None and (last or self._is_last() or now >= self._end_by):
             self.courier.post(self._gathering.end(self._opening, self._end))
             self._end = None
 
@@ -233,6 +250,7 @@ class Hub:
             self.courier.stop(0.0)
             return
         own = self._identity.process
+        deadline = monotonic() + within_s
         until = monotonic() + min(OTHERS_S, within_s / 2)
         while monotonic() < until and not self._all_left():  # ranks that end together leave through one sender
             self._turn()
@@ -240,8 +258,8 @@ class Hub:
             self._watch.gone_alone(own)
         leaving = own not in self._watch.missing  # else whoever follows looks how this process ends
         if self._opening.key is not None:
-            self._close_report()
-        self.courier.stop(within_s)
+            self._close_report(monotonic(), last=True)
+        self.courier.stop(max(deadline - monotonic(), 0.2))
         self._acknowledge()
         self._tell_all(ROSTER, self._roster(leaving=leaving))
 
@@ -313,6 +331,8 @@ class Hub:
         except (KeyError, TypeError) as error:
             raise LinkClosed("not a hello") from error
         for member in [held for held in self._members.values() if held.identity.rank == identity.rank]:
+            if self._is_another(member, identity):
+                self._refuse(link, member, identity)
             self._lose(member.link)
         if identity.gpu is None:
             self._gpus = self._gpus or GpuNames(self._waker.wake)
@@ -323,6 +343,20 @@ class Hub:
         self._place = True
         self._tell(link, WELCOME, self._roster())
         self._tell_roster()
+
+    def _is_another(self, member: Member, identity: Identity) -> bool:
+        """True if a process that is alive and heard already is this rank: two processes can't be one."""
+        pid = member.identity.pid
+        alive = pid is not None and pid != identity.pid and not process_look(pid).gone
+        return alive and not member.left and monotonic() - member.heard_at < BEAT_VALID_S
+
+    def _refuse(self, link: Link, member: Member, identity: Identity) -> NoReturn:
+        """Send a process away that says to be a rank which another one is."""
+        first, second = member.identity.pid, identity.pid
+        text = f"processes {first} and {second} both say to be rank {identity.rank}; only the first is reported"
+        self._watch.note(identity.rank, text)
+        self._tell(link, REFUSED, json_encode({"text": text}))
+        raise LinkClosed(text)
 
     def _batch(self, member: Member, batch: Batch) -> None:
         if self._gathering.add(member.identity, batch):

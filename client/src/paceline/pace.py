@@ -7,7 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from threading import get_ident
 from time import perf_counter, time
 from types import TracebackType
@@ -271,8 +271,8 @@ class Pace:
         self._recorder.end("unknown")
         self._recorder.unwatch_gc()
         if self._reporter is not None:
-            for sock in self._reporter.sockets():
-                sock.close()
+            with suppress(OSError):
+                self._reporter.close_in_child()
 
     # -- small parts -----------------------------------------------------------------------------------------------
     def _phase_new(self, name: str) -> AbstractContextManager[None]:

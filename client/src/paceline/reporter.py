@@ -21,6 +21,7 @@ from paceline.election import MeetingPlace
 from paceline.members import Identity, Roster
 from paceline.packing import utc_text
 from paceline.recorder import Recorder
+from paceline.say import say_once
 from paceline.settings import Settings
 from paceline.stacks import StackWatch
 from paceline.wire import (
@@ -29,6 +30,7 @@ from paceline.wire import (
     BEAT,
     HELLO,
     LEAVE,
+    REFUSED,
     ROSTER,
     WELCOME,
     Batch,
@@ -52,6 +54,9 @@ MAX_UNACKED_BYTES = 512 * 1024
 """What a rank hands over before it waits for the sender to have it on disk; more stays in the recorder's queue."""
 MAX_BATCH_ROWS = 250
 RETRY_S = 0.05
+FAULT_PAUSE_S = 1.0
+BRIEF_S = 10.0
+"""A sender that lives shorter than this failed at once; the next in this process waits as long before it begins."""
 TRIES_BEFORE_SOLO = 5
 
 
@@ -99,6 +104,8 @@ class Reporter:
         self._roster: Roster | None = None
         self._unacked: deque[Batch] = deque()
         self._number = 0
+        self._held_back = False
+        self._hub_at = -BRIEF_S
         self._goodbye: dict[str, Any] | None = None
         self._goodbye_said = False
         self._deadline = 0.0
@@ -127,10 +134,12 @@ class Reporter:
             self._place.release(hub.generation)
         self._place.close()
 
-    def sockets(self) -> list[socket.socket]:
-        """What a forked child must close."""
-        own = [self._link.sock] if self._link is not None else []
-        return own + self._waker.sockets() + (self._hub.sockets() if self._hub is not None else [])
+    def close_in_child(self) -> None:
+        """Close what a forked child inherited, so that this process's death is seen although the child lives."""
+        for held in self._waker.sockets() + ([self._link.sock] if self._link is not None else []):
+            held.close()
+        if self._hub is not None:
+            self._hub.close_in_child()
 
     @property
     def hub(self) -> Hub | None:
@@ -139,11 +148,14 @@ class Reporter:
 
     # -- the thread ------------------------------------------------------------------------------------------------
     def _run(self) -> None:
-        try:
-            while not self._over.is_set():
+        while not self._over.is_set():
+            try:
                 self._turn()
-        finally:
-            self._over.set()
+            except Exception as error:  # a fault of ours must not end the beats
+                say_once("reporter", f"reporting failed and goes on: {error!r}")
+                self._over.wait(FAULT_PAUSE_S)
+        if self._link is not None:
+            self._link.close()
 
     def _turn(self) -> None:
         if self._goodbye is not None and monotonic() > self._deadline:
@@ -160,6 +172,8 @@ class Reporter:
             self._sleep(link, max(self._tick_at - monotonic(), 0.0))
             self._listen(link)
         except LinkClosed:
+            with contextlib.suppress(LinkClosed):
+                self._listen(link)  # its last words
             self._part(link)
             return
         if monotonic() - self._heard_at > SILENT_S:
@@ -197,8 +211,11 @@ class Reporter:
                 number = ack_decode(payload)
                 while self._unacked and self._unacked[0].number <= number:
                     self._unacked.popleft()
-                if self._recorder.rows:
+                if self._held_back:
                     self._tick_at = 0.0
+            elif kind == REFUSED:
+                say_once("refused", str(json_decode(payload).get("text")))
+                self._over.set()
             elif kind in (WELCOME, ROSTER):
                 self._roster = self._as_seen(link, Roster.read(json_decode(payload)))
         self._settle_goodbye()
@@ -218,7 +235,11 @@ class Reporter:
         stacks = self._stacks.check()
         if stacks:
             self._recorder.fact("events", {"kind": "stack", "happened_at": utc_text(time()), "text": stacks})
-        while sum(batch.size for batch in self._unacked) < MAX_UNACKED_BYTES:
+        self._held_back = False
+        while True:
+            if sum(batch.size for batch in self._unacked) > MAX_UNACKED_BYTES:
+                self._held_back = True
+                return
             rows = self._recorder.take_rows(MAX_BATCH_ROWS)
             facts = self._recorder.take_facts(MAX_BATCH_ROWS)
             if not rows and not facts:
@@ -245,6 +266,8 @@ class Reporter:
             if sock is not None:
                 self._greet(sock, newest)
                 return
+        if monotonic() - self._hub_at < BRIEF_S and self._hub is None:
+            return  # a sender of ours has just failed
         listener = self._place.claim(newest + 1)
         if listener is not None:
             self._become(newest + 1, listener)
@@ -289,7 +312,7 @@ class Reporter:
         if attached is not None:
             hub.attach(attached)
         hub.start()
-        self._hub = hub
+        self._hub, self._hub_at = hub, monotonic()
 
     def _greet(self, sock: socket.socket, generation: int) -> None:
         self._link = link = Link(sock)

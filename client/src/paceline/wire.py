@@ -1,7 +1,8 @@
 """What ranks and the node's sender say to each other over the local socket: length, kind, payload.
 
     rank → sender   HELLO who I am · BATCH steps and facts, numbered · BEAT where I am · LEAVE how I go
-    sender → rank   WELCOME who I am, who is here · ROSTER the same when it changes · ACK kept on disk up to n · PING
+    sender → rank   WELCOME who I am, who is here · ROSTER the same when it changes · ACK kept on disk up to n · PING ·
+                    REFUSED another process is this rank
 
 A batch stays with its rank until it is acknowledged, so a sender's death costs nothing.
 """
@@ -16,7 +17,7 @@ from array import array
 from dataclasses import dataclass
 from typing import Any
 
-HELLO, WELCOME, ROSTER, BATCH, BEAT, ACK, PING, LEAVE = range(1, 9)
+HELLO, WELCOME, ROSTER, BATCH, BEAT, ACK, PING, LEAVE, REFUSED = range(1, 10)
 MAX_FRAME = 4 * 1024 * 1024
 MAX_UNSENT = 8 * 1024 * 1024
 """A peer that takes nothing off its socket for this long a queue is as good as gone."""
