@@ -29,11 +29,12 @@ check: python
 	.venv/bin/lint-imports --cache-dir .import_linter_cache
 	.venv/bin/python manage.py makemigrations --check --dry-run
 
-# The numbers of docs/benchmarks.md, one script after the other.
+# The numbers of docs/benchmarks.md, one script after the other. One of them: make bench BENCH=tests/benchmarks/bench_tiles.py
+BENCH ?= $(shell grep -l '^if __name__ == "__main__"' tests/benchmarks/bench_*.py client/bench/bench_*.py)
 bench: python
 	@$(SETUP) local,dev
-	@for script in $(sort $(wildcard tests/benchmarks/bench_*.py client/bench/bench_*.py)); do \
-		echo "== $$script"; .venv/bin/python $$script $(ARGS) || exit 1; done
+	@for script in $(BENCH); do echo "== $$script"; \
+		PYTHONPATH=.:client/src .venv/bin/python -m $$(echo "$${script%.py}" | tr / .) $(ARGS) || exit 1; done
 
 python:
 	@test -n "$(PYTHON)" || { echo "Paceline needs Python 3.11 or newer, and none was found. Install one (Debian and \

@@ -28,6 +28,9 @@ SOCKET_PATH_BYTES = 107
 LONGEST_SOCKET_NAME = "/.s.PGSQL.5432"
 """The longest file name among our sockets."""
 
+MADE_BEFORE_A_FIRST_START = {"lock", "logs", "run", "secret_key", "mail", "launches", "practice"}
+"""What a start that was cut short, or a command beside servers of one's own, may have left in the folder."""
+
 ROOM_NEEDED_BYTES = 192 * 1024 * 1024
 """A fresh PostgreSQL takes 40 MB and its first log files 64 MB; below this a start is sure to fail half-way."""
 
@@ -105,8 +108,8 @@ def stamp_check(folder: DataFolder) -> None:
     try:
         found = json.loads(folder.stamp.read_text("utf-8"))["layout"]
     except FileNotFoundError:
-        foreign = sorted(entry.name for entry in folder.root.iterdir() if entry.name != "secret_key")
-        if foreign and not (set(foreign) <= {"lock", "logs", "run"}):
+        foreign = sorted({entry.name for entry in folder.root.iterdir()} - MADE_BEFORE_A_FIRST_START)
+        if foreign:
             raise FolderUnusable(
                 f"{folder.root} is not empty and not a data folder of Paceline (it holds {', '.join(foreign[:3])}). "
                 "Choose another with PACELINE_DATA_DIR."

@@ -6,13 +6,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from shutil import rmtree
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from apps.config.local.binaries import PostgresPrograms
 from apps.config.local.folder import DataFolder
-from apps.config.local.problems import FolderOfAnotherVersion, problem_of_log
+from apps.config.local.problems import NO_SPACE_WORDS, DiskFull, FolderOfAnotherVersion, ServerFailed, problem_of_log
 from apps.config.local.programs import Program, program_run
 from apps.config.local.userns import NAMESPACE, SAME
+
+if TYPE_CHECKING:
+    import psycopg
 
 USER = "paceline"
 DATABASE = "paceline"
@@ -174,14 +178,31 @@ def postmaster_clear(cluster: Path) -> None:
 
 
 def database_ensure(url: str, name: str = DATABASE) -> None:
-    """Make database `name` beside the one `url` names, where it is missing, and turn on what this build offers."""
+    """Make database `name` beside the one `url` names, where it is missing, and turn on what this build offers.
+
+    Raises: DiskFull, ServerFailed.
+    """
     import psycopg
+
+    try:
+        with psycopg.connect(url, dbname="postgres", autocommit=True) as connection:
+            database_make(connection, name)
+    except psycopg.Error as error:
+        words = " ".join(str(error).split())
+        if any(sign in words for sign in NO_SPACE_WORDS):
+            raise DiskFull(
+                "The disk that holds the database is full. Free some space there, then try again."
+            ) from error
+        raise ServerFailed(f"PostgreSQL refuses to make the database {name}: {words}") from error
+
+
+def database_make(connection: "psycopg.Connection[tuple[object, ...]]", name: str) -> None:
+    """Make database `name` where it is missing, and turn on what this build offers."""
     from psycopg import sql
 
-    with psycopg.connect(url, dbname="postgres", autocommit=True) as connection:
-        if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (name,)).fetchone():
-            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-        offers = "SELECT 1 FROM pg_settings WHERE name = 'wal_compression' AND 'lz4' = ANY(enumvals)"
-        if connection.execute(offers).fetchone():
-            connection.execute("ALTER SYSTEM SET wal_compression = 'lz4'")
-            connection.execute("SELECT pg_reload_conf()")
+    if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (name,)).fetchone():
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    offers = "SELECT 1 FROM pg_settings WHERE name = 'wal_compression' AND 'lz4' = ANY(enumvals)"
+    if connection.execute(offers).fetchone():
+        connection.execute("ALTER SYSTEM SET wal_compression = 'lz4'")
+        connection.execute("SELECT pg_reload_conf()")
