@@ -452,6 +452,8 @@ class TestHardCases:
         second = work(ask("RESTART_RUN", run_by_id(run.id)).id, until=is_watched)
 
         launch = Launch.objects.get(attempt_id=first.attempt_id)
+        kinds = [event.kind for event in events_latest(StreamKey.run(run.id), limit=200)]
+        assert "attempt.reason" not in kinds
         assert [order.kind for order in second.orders] == ["STOP", "LAUNCH"]
         assert second.orders[0].tries == 1
         assert "stopping" in [row.name for row in second.milestones]

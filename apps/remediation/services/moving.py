@@ -63,9 +63,10 @@ def scene_lock(action_id: int) -> Scene:
         raise NotFound("There is no such action.")
     attempt = None
     if known.run_id is not None:
-        opened = Attempt.objects.select_for_update(no_key=True).filter(run_id=known.run_id, state=AttemptState.OPEN)
-        attempt = opened.order_by("pk").first()
+        opened = Attempt.objects.filter(run_id=known.run_id, state=AttemptState.OPEN).order_by("pk")
+        opened.select_for_update(no_key=True).first()
         Run.objects.select_for_update(no_key=True).get(pk=known.run_id)
+        attempt = opened.first()  # read again: attempts are opened under the run's lock, which is held only now
     node_ids = list(ActionNode.objects.filter(action_id=action_id).values_list("node_id", flat=True))
     if node_ids:
         cluster_id = known.run.cluster_id if known.run is not None else known.node.cluster_id  # type: ignore[union-attr]

@@ -2,12 +2,14 @@
 
 from datetime import datetime
 
+from django.db.models import Q
+
 from apps.accounts.services import token_revoke
 from apps.incidents.services import incidents_mitigated_by
 from apps.journal.choices import Source
 from apps.journal.services import Log, recording
 from apps.remediation.choices import ActionState, LaunchState, OrderKind, OrderState
-from apps.remediation.models import Action, ActionNode, Launch
+from apps.remediation.models import Action, ActionNode, Launch, Order
 from apps.remediation.selectors.rows import LaunchFact
 from apps.remediation.services.moving import action_lock, action_move, milestone_add
 from apps.runs.choices import AttemptState, Authority, EndReason
@@ -69,6 +71,8 @@ def launch_noted(*, launch_id: int, fact: LaunchFact, now: datetime) -> None:
         launch = Launch.objects.get(pk=launch_id)
         if launch.token_id is not None:
             token_revoke(token_id=launch.token_id, by=BY, source=Source.LAUNCHER, now=now)
+        if _being_stopped(launch.attempt_id):
+            return  # the order that stops it says how it ended
         reason, authority = _end_of(fact)
         attempt_end(
             attempt_id=launch.attempt_id,
@@ -79,6 +83,13 @@ def launch_noted(*, launch_id: int, fact: LaunchFact, now: datetime) -> None:
             now=now,
             happened_at=fact.ended_at,
         )
+
+
+def _being_stopped(attempt_id: int) -> bool:
+    in_hand = Q(state__in=(OrderState.CLAIMED, OrderState.UNCERTAIN)) | Q(
+        state=OrderState.WAITING, asked_at__isnull=False
+    )
+    return Order.objects.filter(in_hand, kind=OrderKind.STOP, attempt_id=attempt_id).exists()
 
 
 def end_words(launch: Launch) -> str:
