@@ -29,6 +29,7 @@ from apps.telemetry.stores.folded import processes_load, processes_save
 from apps.telemetry.stores.inbox import (
     MOST_ROWS,
     WaitingRow,
+    call_answer,
     fold_lock,
     oldest_waiting,
     rows_delete,
@@ -62,6 +63,7 @@ def inbox_fold(
     returns at once. A report that cannot be folded is refused whole and never keeps others waiting.
     """
     began = clock()
+    call_answer(OwnerKind.ATTEMPT, attempt_id)  # first, and by itself: what comes from now on calls again
     with recording(now=now) as entries:
         if not fold_lock(OwnerKind.ATTEMPT, attempt_id):
             return Folded(busy=True)

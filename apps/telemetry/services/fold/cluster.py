@@ -24,7 +24,7 @@ from apps.telemetry.services.parse import Refused
 from apps.telemetry.services.parse.node import NodeParsed, Reading, node_parse
 from apps.telemetry.services.parse.parts import int4, text_clean
 from apps.telemetry.stores.folded import Process, processes_load, processes_save
-from apps.telemetry.stores.inbox import MOST_ROWS, WaitingRow, fold_lock, rows_delete, rows_waiting
+from apps.telemetry.stores.inbox import MOST_ROWS, WaitingRow, call_answer, fold_lock, rows_delete, rows_waiting
 from apps.telemetry.stores.refusals import refusals_save
 
 log = logging.getLogger(__name__)
@@ -60,6 +60,7 @@ def cluster_fold(
 ) -> Folded:
     """Fold what waits of a cluster's node reports, within the same bounds and by the same identity as an attempt's."""
     began = clock()
+    call_answer(OwnerKind.CLUSTER, cluster_id)  # first, and by itself: what comes from now on calls again
     with recording(now=now) as journal:
         if not fold_lock(OwnerKind.CLUSTER, cluster_id):
             return Folded(busy=True)
