@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import selectors
 import socket
 import threading
 from collections import deque
@@ -13,12 +11,12 @@ from time import monotonic
 from typing import Any, NoReturn
 
 from paceline.courier import Courier
+from paceline.crew import Crew, is_another
 from paceline.digest import fresh_name
 from paceline.drops import Drops, lost_sentence
 from paceline.gathering import Gathering, Opening
-from paceline.gpu_names import GpuNames
-from paceline.members import BEAT_VALID_S, Identity, Member, Roster, Watch
-from paceline.procs import process_look
+from paceline.links import Links
+from paceline.members import Identity, Member, Roster, Watch
 from paceline.say import say_once
 from paceline.settings import Settings, spool_folder
 from paceline.spool import Spool
@@ -36,7 +34,6 @@ from paceline.wire import (
     Batch,
     Link,
     LinkClosed,
-    Waker,
     ack_encode,
     batch_decode,
     json_decode,
@@ -74,7 +71,6 @@ class Hub:
         self.drops = Drops()
         self._settings = settings
         self._identity = identity
-        self._listener = listener
         self._predecessor = predecessor
         self._superseded = superseded
         self._find_key = find_key
@@ -86,41 +82,34 @@ class Hub:
         self._opening = Opening(settings.run, settings.world_size, key, settings.external_id)
         self._gathering = Gathering(settings.node, self.boot)
         self._watch = Watch(settings.node)
-        self._members: dict[str, Member] = {}
-        self._links: set[Link] = set()
+        self._links = Links(listener)
+        self._crew = Crew(identity.process, wake=self._links.waker.wake)
         self._acks: deque[dict[str, int]] = deque()
         self._closed_at = monotonic() - settings.interval_s / 2
         self._hurry_until = float("inf")
         self._ping_at = 0.0
         self._place = True
-        self._gpus: GpuNames | None = None
         self._rank_losses: dict[str, dict[str, int]] = {}
         self._lost_told: dict[str, int] = {}
         self._end: str | None = None
         self._end_by = 0.0
         self._stop_within_s: float | None = None
-        self._selector = selectors.DefaultSelector()
-        self._waker = Waker()
         self._thread = threading.Thread(target=self._run, name="paceline-sender", daemon=True)
 
     # -- from other threads ----------------------------------------------------------------------------------------
     def start(self) -> None:
-        self._selector.register(self._waker.reads, selectors.EVENT_READ)
-        if self._listener is not None:
-            self._listener.setblocking(False)
-            self._selector.register(self._listener, selectors.EVENT_READ)
         self._take_over()
         self.courier.start()
         self._thread.start()
 
     def attach(self, sock: socket.socket) -> None:
         """Take a connection that doesn't come through the listener; before `start` only."""
-        self._accept(sock)
+        self._links.attach(sock)
 
     def stop(self, timeout_s: float) -> None:
         """Close the last report, deliver what can be delivered within `timeout_s`, tell the ranks, go."""
         self._stop_within_s = timeout_s
-        self._waker.wake()
+        self._links.waker.wake()
         if self._thread.is_alive():
             self._thread.join(timeout_s + 1.0)
 
@@ -130,17 +119,12 @@ class Hub:
 
     def close_in_child(self) -> None:
         """Close what a forked child inherited, so that this process's death is seen although the child lives."""
-        for held in self._sockets():
-            held.close()
+        self._links.close()
         self.courier.close_in_child()
-
-    def _sockets(self) -> list[socket.socket]:
-        held = [link.sock for link in list(self._links)] + self._waker.sockets()
-        return held + ([self._listener] if self._listener is not None else [])
 
     def _kept(self, acks: dict[str, int]) -> None:
         self._acks.append(acks)
-        self._waker.wake()
+        self._links.waker.wake()
 
     def _take_over(self) -> None:
         """Follow the sender before this one: its reports are ours to deliver, its ranks ours to look after."""
@@ -166,19 +150,17 @@ class Hub:
             say_once("sender", f"the sender of this node failed: {error!r}")
             self.courier.stop(0.0)
         finally:
-            for held in self._sockets():
-                held.close()
-            self._selector.close()
+            self._links.close()
 
     def _turn(self) -> None:
-        self._hear_all(self._wait_s())
+        self._links.hear(self._wait_s(), frame=self._frame, lost=self._lose)
         self._watch.look()
         self._acknowledge()
-        self._name_gpus()
+        self._place = self._crew.name_gpus() or self._place
         now = monotonic()
         if now >= self._ping_at:
             self._ping_at = now + PING_EVERY_S
-            self._watch.silences(list(self._members.values()))
+            self._watch.silences(self._crew.all())
             self._tell_all(PING, b"")
         if self._watch.urgent:
             self._watch.urgent = False
@@ -206,7 +188,7 @@ class Hub:
         if lost != self._lost_told:
             self._lost_told = lost
             self._watch.note(None, lost_sentence(lost))
-        members = list(self._members.values())
+        members = self._crew.all()
         for entry in self._gathering.close(
             self._opening,
             members,
@@ -216,7 +198,7 @@ class Hub:
         ):
             self.courier.post(entry)
         self._place = self._place and not members
-        if self._end is not None and (last or self._is_last() or now >= self._end_by):
+        if self._end is not None and (last or self._crew.others_have_left() or now >= self._end_by):
             self.courier.post(self._gathering.end(self._opening, self._end))
             self._end = None
 
@@ -232,14 +214,14 @@ class Hub:
         found = self._find_key()
         if found:
             self._opening.key = found
-            self._tell_roster()
+            self._tell_all(ROSTER, self._roster())
 
     def _acknowledge(self) -> None:
         while self._acks:
             acks = self._acks.popleft()
             self._gathering.kept(acks)
             for process, number in acks.items():
-                member = self._members.get(process)
+                member = self._crew.of_process(process)
                 if member is not None:
                     self._tell(member.link, ACK, ack_encode(number))
 
@@ -252,9 +234,11 @@ class Hub:
         own = self._identity.process
         deadline = monotonic() + within_s
         until = monotonic() + min(OTHERS_S, within_s / 2)
-        while monotonic() < until and not self._all_left():  # ranks that end together leave through one sender
+        while (
+            monotonic() < until and not self._crew.all_have_left()
+        ):  # ranks that end together leave through one sender
             self._turn()
-        if self._is_last():
+        if self._crew.others_have_left():
             self._watch.gone_alone(own)
         leaving = own not in self._watch.missing  # else whoever follows looks how this process ends
         if self._opening.key is not None:
@@ -263,56 +247,12 @@ class Hub:
         self._acknowledge()
         self._tell_all(ROSTER, self._roster(leaving=leaving))
 
-    def _all_left(self) -> bool:
-        """True when this process's own goodbye was heard as well; it may still be on its way through the socket."""
-        own = self._members.get(self._identity.process)
-        return own is not None and own.left and self._is_last()
-
-    def _name_gpus(self) -> None:
-        """Give ranks that know only an index their GPU's identity, once nvidia-smi has told it."""
-        if self._gpus is None or not self._gpus.news():
-            return
-        for member in self._members.values():
-            member.identity = self._gpus.named(member.identity)
-        self._place = True
-
-    def _is_last(self) -> bool:
-        """True when all other ranks have said goodbye."""
-        return all(member.left for process, member in self._members.items() if process != self._identity.process)
-
-    # -- connections -----------------------------------------------------------------------------------------------
-    def _hear_all(self, timeout_s: float) -> None:
-        for key, _ in self._selector.select(timeout_s):
-            if key.fileobj is self._listener:
-                self._accept_all()
-            elif key.fileobj is self._waker.reads:
-                self._waker.drain()
-            else:
-                self._hear(key.data)
-
-    def _accept_all(self) -> None:
-        assert self._listener is not None
-        with contextlib.suppress(OSError):
-            while True:
-                self._accept(self._listener.accept()[0])
-
-    def _accept(self, sock: socket.socket) -> None:
-        link = Link(sock)
-        self._links.add(link)
-        self._selector.register(sock, selectors.EVENT_READ, link)
-
-    def _hear(self, link: Link) -> None:
-        try:
-            for kind, payload in link.receive():
-                self._frame(link, kind, payload)
-        except LinkClosed:
-            self._lose(link)
-
+    # -- what ranks say --------------------------------------------------------------------------------------------
     def _frame(self, link: Link, kind: int, payload: bytes) -> None:
         if kind == HELLO:
             self._hello(link, json_decode(payload))
             return
-        member = self._member_of(link)
+        member = self._crew.of_link(link)
         if member is None:
             raise LinkClosed("no hello")
         member.heard_at = monotonic()
@@ -330,29 +270,21 @@ class Hub:
             identity = Identity(**{**words["identity"], "pid": peer_pid(link.sock)})
         except (KeyError, TypeError) as error:
             raise LinkClosed("not a hello") from error
-        for member in [held for held in self._members.values() if held.identity.rank == identity.rank]:
-            if self._is_another(member, identity):
-                self._refuse(link, member, identity)
-            self._lose(member.link)
-        if identity.gpu is None:
-            self._gpus = self._gpus or GpuNames(self._waker.wake)
-            identity = self._gpus.named(identity)
-        self._members[identity.process] = Member(identity, link, heard_at=monotonic())
+        known = self._crew.of_rank(identity.rank)
+        if known is not None and is_another(known, identity):
+            self._refuse(link, known, identity)
+        if known is not None:
+            self._lose(known.link)
+        self._crew.join(identity, link)
         self._opening.hello(identity.rank, words)
         self._watch.came(identity)
         self._place = True
         self._tell(link, WELCOME, self._roster())
-        self._tell_roster()
+        self._tell_all(ROSTER, self._roster())
 
-    def _is_another(self, member: Member, identity: Identity) -> bool:
-        """True if a process that is alive and heard already is this rank: two processes can't be one."""
-        pid = member.identity.pid
-        alive = pid is not None and pid != identity.pid and not process_look(pid).gone
-        return alive and not member.left and monotonic() - member.heard_at < BEAT_VALID_S
-
-    def _refuse(self, link: Link, member: Member, identity: Identity) -> NoReturn:
+    def _refuse(self, link: Link, known: Member, identity: Identity) -> NoReturn:
         """Send a process away that says to be a rank which another one is."""
-        first, second = member.identity.pid, identity.pid
+        first, second = known.identity.pid, identity.pid
         text = f"processes {first} and {second} both say to be rank {identity.rank}; only the first is reported"
         self._watch.note(identity.rank, text)
         self._tell(link, REFUSED, json_encode({"text": text}))
@@ -374,20 +306,15 @@ class Hub:
         member.left, member.beat = True, None
 
     def _lose(self, link: Link) -> None:
-        member = self._member_of(link)
-        with contextlib.suppress(KeyError, ValueError):
-            self._selector.unregister(link.sock)
-        link.close()
-        self._links.discard(link)
+        member = self._crew.of_link(link)
+        self._links.drop(link)
         if member is not None:
-            del self._members[member.identity.process]
+            self._crew.leave(member)
             if not member.left:
                 self._watch.went(member.identity)
-            self._tell_roster()
+            self._tell_all(ROSTER, self._roster())
 
-    def _member_of(self, link: Link) -> Member | None:
-        return next((member for member in self._members.values() if member.link is link), None)
-
+    # -- what ranks are told ---------------------------------------------------------------------------------------
     def _tell(self, link: Link, kind: int, payload: bytes) -> None:
         try:
             link.send(kind, payload)
@@ -395,13 +322,9 @@ class Hub:
             self._lose(link)
 
     def _tell_all(self, kind: int, payload: bytes) -> None:
-        for member in list(self._members.values()):
+        for member in self._crew.all():
             self._tell(member.link, kind, payload)
 
-    def _tell_roster(self) -> None:
-        self._tell_all(ROSTER, self._roster())
-
     def _roster(self, *, leaving: bool = False) -> bytes:
-        ranks = [member.identity for member in self._members.values() if not member.left]
-        roster = Roster(self.generation, self.boot, self._opening.key, self._identity, ranks, leaving)
-        return json_encode(asdict(roster))
+        key, ranks = self._opening.key, self._crew.identities()
+        return json_encode(asdict(Roster(self.generation, self.boot, key, self._identity, ranks, leaving)))
