@@ -111,7 +111,7 @@ class RunStatus(models.Model):
     """What is true of a run now. Writers:
     runs: `attempt_id`, `attempt_state`, `attempt_ended_reason`, `checkpoint_*`, `resumed_from_step`, `attempt_started_at` ·
     telemetry: `step`, `first_step`, `step_s`, `tokens_per_s`, `loss`, `last_report_at`, `ranks_reporting`, `series_version` ·
-    diagnosis: `own_best_step_s`, `hang`, `slow`, `silent`, `slow_since_at` ·
+    diagnosis: `own_best_step_s`, `hang`, `slow`, `silent`, `slow_since_at`, `suspect_from_step` ·
     incidents: `open_incidents` · remediation: `open_action_id`, `open_action_kind`, `gave_up`, `queued`."""
 
     run = models.OneToOneField(Run, primary_key=True, on_delete=models.CASCADE, related_name="status")
@@ -138,6 +138,7 @@ class RunStatus(models.Model):
     slow = models.BooleanField(default=False)
     slow_since_at = models.DateTimeField(null=True)
     silent = models.BooleanField(default=False)
+    suspect_from_step = models.BigIntegerField(null=True)
     open_incidents = models.IntegerField(default=0)
     open_action_id = models.BigIntegerField(null=True)
     open_action_kind = models.CharField(max_length=16, blank=True)

@@ -70,6 +70,7 @@ class RunRow:
     slow: bool
     slow_since_at: datetime | None
     silent: bool
+    suspect_from_step: int | None
     open_incidents: int
     open_action_id: int | None
     open_action_kind: str
@@ -434,6 +435,7 @@ def _run_row(row: Run, sizes: dict[int, int | None]) -> RunRow:
         slow=status.slow,
         slow_since_at=status.slow_since_at,
         silent=status.silent,
+        suspect_from_step=status.suspect_from_step,
         open_incidents=status.open_incidents,
         open_action_id=status.open_action_id,
         open_action_kind=status.open_action_kind,

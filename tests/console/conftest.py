@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -101,5 +101,35 @@ def pace(attempt: Any, now: datetime) -> Any:
             queue_s=132.0,
             blocking_s=12.0,
         )
-        checkpoint_note(attempt_id=attempt.id, fact=fact, source="SENDER", actor_name="", suspect=False, now=now)
+        checkpoint_note(attempt_id=attempt.id, fact=fact, source="SENDER", actor_name="", now=now)
     return run_by_id(attempt.run_id)
+
+
+@pytest.fixture
+def site(live_site: Any, settings: Any) -> Iterator[Any]:
+    """A live site that hears the pokes of what this test writes: both use one prefix of the channel layer."""
+    from channels.layers import channel_layers
+
+    layers = settings.CHANNEL_LAYERS
+    config = {**layers["default"]["CONFIG"], "prefix": live_site.environment["PACELINE_CHANNEL_PREFIX"]}
+    settings.CHANNEL_LAYERS = {"default": {**layers["default"], "CONFIG": config}}
+    channel_layers.backends.clear()
+    yield live_site
+    channel_layers.backends.clear()
+
+
+@pytest.fixture
+def elsewhere(site: Any) -> Iterator[Callable[..., Any]]:
+    """Do something in another thread, as a worker would: this thread holds the browser driver's event loop."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from django.db import connections
+
+    def there(act: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        try:
+            return act(*arguments, **named)
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        yield lambda act, *arguments, **named: pool.submit(there, act, *arguments, **named).result(timeout=60)

@@ -6,7 +6,7 @@ Nothing here is shipped; a page that looks right on it is drawn from rows that r
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -180,6 +180,7 @@ class World:
             "gpus_per_node": shape.per_node,
             "steps_planned": 60_000,
             "mode": "PROPOSE",
+            "limits": {"no_telemetry_s": 600.0},  # the shots take longer than a sender may be silent
         }
         self.run_id, _ = run_put(
             slug="dense-70b", cluster_id=self.north, fields=fields, by="researcher", source="API", now=self.ago(days=6)
@@ -232,7 +233,7 @@ class World:
                     duration_s=148.0, queue_s=132.0, blocking_s=12.0, bytes=980_000_000_000,
                 )  # fmt: skip
                 checkpoint_note(
-                    attempt_id=self.attempt.id, fact=fact, source="SENDER", actor_name="", suspect=False,
+                    attempt_id=self.attempt.id, fact=fact, source="SENDER", actor_name="",
                     now=fact.happened_at,
                 )  # fmt: skip
 
@@ -405,22 +406,59 @@ class World:
 
     def post(self, site: Any) -> None:
         """Send the reports through the site's own door, and fold them as a worker would."""
+        from apps.accounts.services import token_create
+
+        _, self.secret = token_create(
+            name="seed", scopes=["report"], cluster_id=self.north, by="test", source="API", now=self.now
+        )
+        self._send(site, self.reports(), now=self.now)
+        self.status()
+
+    def step_more(self, site: Any) -> None:
+        """One more step of every rank, as its sender would report it."""
+        now = datetime.now(UTC)
+        made = [
+            {
+                "sender": report["sender"],
+                "boot": report["boot"],
+                "seq": 2,
+                "sent_at": now.isoformat(),
+                "steps": {
+                    "ranks": report["steps"]["ranks"],
+                    "steps": [FIRST + STEPS],
+                    "ended_at": [now.isoformat()],
+                    "metrics": {
+                        name: [[value] for _ in report["steps"]["ranks"]]
+                        for name, value in (("step_s", 11.2), ("compute_s", 7.05), ("communication_s", 3.7))
+                    },
+                },
+            }
+            for report in self.reports()
+        ]
+        self._send(site, made, now=now)
+
+    def note(self, text: str) -> None:
+        """Somebody writes into the incident's timeline."""
+        from apps.incidents.services import note_add
+
+        note_add(
+            incident_id=self.incident.id, text=text, happened_at=None, author_key="user:0", author_name="somebody",
+            source="WEB", now=datetime.now(UTC),
+        )  # fmt: skip
+
+    def _send(self, site: Any, reports: list[dict[str, Any]], *, now: datetime) -> None:
         import urllib.request
 
-        from apps.accounts.services import token_create
         from apps.common.ids import id_write
         from apps.telemetry.services.fold import inbox_fold
 
-        _, secret = token_create(
-            name="seed", scopes=["report"], cluster_id=self.north, by="test", source="API", now=self.now
-        )
+        secret = self.secret
         address = f"{site.url}/api/v1/attempts/{id_write('att', self.attempt.id)}/reports"
-        for report in self.reports():
+        for report in reports:
             request = urllib.request.Request(address, data=orjson.dumps(report), method="POST")
             request.add_header("Authorization", f"Bearer {secret}")
             request.add_header("Content-Type", "application/json")
             with urllib.request.urlopen(request, timeout=20) as answer:
                 assert answer.status == 202, answer.read()
-        while inbox_fold(attempt_id=self.attempt.id, now=self.now).more:
+        while inbox_fold(attempt_id=self.attempt.id, now=now).more:
             continue
-        self.status()

@@ -11,7 +11,7 @@ from django.db import connections
 
 from apps.engine.detection import Certainty, Level
 from apps.incidents.selectors import incidents_of
-from apps.incidents.services import findings_absorb, incident_resolve
+from apps.incidents.services import findings_absorb, incident_mitigate, incident_resolve
 from apps.runs.selectors import run_by_id
 
 from .conftest import over, verdict
@@ -91,6 +91,34 @@ class TestFindingsAbsorb:
             (2, 1, "OPEN"),
             (1, None, "RESOLVED"),
         ]
+
+    def test_a_new_attempt_that_fails_at_a_place_that_was_dealt_with_has_an_incident_of_its_own(
+        self, run: Any, find: Find, make_attempt: Callable[..., Any], now: datetime, later: Later
+    ) -> None:
+        find(verdict("hang"))
+        old = incidents_of(now=now)[0]
+        find(over(verdict("hang")), at=later(5))
+        incident_mitigate(incident_id=old.id, reason="restarted", by="ada", source="WEB", now=later(6))
+        again = make_attempt(run, key="k2", force=True)
+
+        find(verdict("rank_lost"), at=later(30), attempt_id=again.id)
+
+        rows = incidents_of(now=now)
+        assert [(row.state, row.cause, row.previous_number) for row in rows] == [
+            ("OPEN", "rank_lost", 1),
+            ("RESOLVED", "hang", None),
+        ]
+
+    def test_what_comes_back_in_the_same_attempt_opens_the_incident_again(
+        self, find: Find, now: datetime, later: Later
+    ) -> None:
+        find(verdict("hang"))
+        row = incidents_of(now=now)[0]
+        incident_mitigate(incident_id=row.id, reason="looked at", by="ada", source="WEB", now=later(6))
+
+        find(verdict("numeric_fault", rank=1), at=later(30))
+
+        assert [(row.state, row.count) for row in incidents_of(now=now)] == [("OPEN", 2)]
 
     def test_writes_how_many_are_open_into_the_run(self, run: Any, find: Find) -> None:
         find(verdict("hang", node="trn001"))

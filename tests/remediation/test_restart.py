@@ -38,7 +38,7 @@ def running(local_run: Any, ask: Callable[..., Any], work: Callable[..., Any], r
 def saved(run: Any, step: int) -> None:
     now = datetime.now(UTC)
     fact = CheckpointFact(step=step, state="SAVED", happened_at=now, duration_s=4.0, blocking_s=1.0)
-    checkpoint_note(attempt_id=run.attempt_id, fact=fact, source="SENDER", actor_name="n", suspect=False, now=now)
+    checkpoint_note(attempt_id=run.attempt_id, fact=fact, source="SENDER", actor_name="n", now=now)
 
 
 class TestStart:

@@ -7,18 +7,16 @@ from typing import Any
 import pytest
 
 from apps.runs.selectors import checkpoint_newest_trusted, checkpoints_of, run_by_id
-from apps.runs.services import CheckpointFact, attempt_end, checkpoint_note, checkpoint_trust_set
+from apps.runs.services import CheckpointFact, attempt_end, checkpoint_note, checkpoint_trust_set, status_update
 
 Note = Callable[..., bool]
 
 
 @pytest.fixture
 def note(attempt: Any, now: datetime) -> Note:
-    def make(step: int, state: str, *, suspect: bool = False, attempt_id: int | None = None, **more: Any) -> bool:
+    def make(step: int, state: str, *, attempt_id: int | None = None, **more: Any) -> bool:
         fact = CheckpointFact(step=step, state=state, **{"happened_at": now, **more})
-        return checkpoint_note(
-            attempt_id=attempt_id or attempt.id, fact=fact, source="SENDER", actor_name="", suspect=suspect, now=now
-        )
+        return checkpoint_note(attempt_id=attempt_id or attempt.id, fact=fact, source="SENDER", actor_name="", now=now)
 
     return make
 
@@ -69,9 +67,9 @@ class TestCheckpointNote:
     def test_does_not_offer_what_was_saved_after_a_numeric_finding(self, run: Any, note: Note, attempt: Any) -> None:
         note(100, "SAVED")
         note(200, "SAVED")
-        note(300, "SAVED", suspect=True)
-
         checkpoint_trust_set(run_id=run.id, after_step=150, attempt_id=attempt.id)
+        status_update(run_id=run.id, suspect_from_step=150)
+        note(300, "SAVED")
 
         assert trusts(run.id) == {100: "COMPLETE", 200: "SUSPECT", 300: "SUSPECT"}
         assert run_by_id(run.id).checkpoint_step == 100

@@ -174,7 +174,7 @@ class TestWhatIsSaidAboutColumns:
         series_write(attempt.id, {"compute_s": ramp(steps=20)}, first=100, now=now)
         attempt_progress(attempt_id=attempt.id, first_step=100, last_step=119, now=now)
         fact = CheckpointFact(step=110, state="STARTED", happened_at=now)
-        checkpoint_note(attempt_id=attempt.id, fact=fact, source="CLIENT", actor_name="trn001", suspect=False, now=now)
+        checkpoint_note(attempt_id=attempt.id, fact=fact, source="CLIENT", actor_name="trn001", now=now)
 
         seen = read(reader, path)
 

@@ -12,14 +12,13 @@ from apps.common.tasks import queue_on_commit
 from apps.diagnosis.choices import CloseReason, FindingState
 from apps.diagnosis.models import Finding
 from apps.diagnosis.places import place_key_of
+from apps.diagnosis.services.status import MAKES_SAVES_SUSPECT
 from apps.engine.detection import Certainty, Verdict
 from apps.journal.choices import Source, StreamKey
 from apps.journal.services import Log, recording
 from apps.runs.services import checkpoint_trust_set
 
 SHOWN_VICTIMS = 4096
-
-MAKES_SAVES_SUSPECT = frozenset({"numeric_fault"})
 
 
 def verdict_take(

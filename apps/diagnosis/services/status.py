@@ -15,6 +15,9 @@ from apps.runs.services import status_update
 
 SLOWS = ("COMPUTE", "COORDINATION")
 NOT_SLOWNESS = frozenset({"hang", "rank_lost", "numeric_fault"})
+MAKES_SAVES_SUSPECT = frozenset({"numeric_fault"})
+"""Causes from whose beginning on nothing that was saved is trusted by default."""
+
 PACE = "_pace"
 """The row of DetectorState that keeps the run's own best pace; no cause begins with an underscore."""
 
@@ -31,6 +34,8 @@ def run_status_refresh(run: RunRow, *, attempt_id: int, best_step_s: float | Non
         "slow_since_at": min((row.began_at or row.found_at for row in slowing), default=None),
         "silent": any(row.cause == "no_telemetry" and row.subject.get("kind") == "RUN" for row in rows),
     }
+    doubts = [row.since_step for row in rows if row.cause in MAKES_SAVES_SUSPECT and row.since_step is not None]
+    wanted["suspect_from_step"] = min(doubts, default=None)
     if best_step_s is not None:
         wanted["own_best_step_s"] = best_step_s
     changed = {name: value for name, value in wanted.items() if getattr(run, name) != value}

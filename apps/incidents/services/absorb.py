@@ -56,7 +56,7 @@ def _origin_first(row: FindingRow) -> tuple[bool, datetime]:
 
 
 def _absorb(row: FindingRow, *, log: Log, now: datetime) -> None:
-    incident = _incident_of(row)
+    incident = _incident_of(row, log=log)
     if incident is None and _opens(row):
         incident = _open(row, log=log)
     elif incident is not None and row.incident_id != incident.pk:
@@ -70,13 +70,16 @@ def _opens(row: FindingRow) -> bool:
     return row.level != "INFO" and row.state == FindingState.OPEN and row.close_reason != CloseReason.LATE
 
 
-def _incident_of(row: FindingRow) -> Incident | None:
+def _incident_of(row: FindingRow, *, log: Log) -> Incident | None:
     """Return the incident a finding belongs to: its own, that of its place, or that of its origin."""
     # Locked: who works on an incident and who absorbs into it take turns.
     open_ones = Incident.objects.select_for_update(no_key=True).filter(run_id=row.run_id, state__in=UNRESOLVED)
     if row.incident_id is not None:
         return Incident.objects.select_for_update(no_key=True).filter(pk=row.incident_id).first()
     here = open_ones.filter(place_key=row.place_key).first()
+    if here is not None and _opens(row) and _is_over(here, row):
+        _resolve_for(here, row, log=log)
+        here = None
     if here is not None or not _opens(row):
         return here
     began = row.began_at or row.found_at
@@ -89,6 +92,32 @@ def _incident_of(row: FindingRow) -> Incident | None:
         near = open_ones.filter(attempt_id=row.attempt_id, cause__in=ORIGINS, began_at__gte=began - WAVE_S)
         return near.filter(began_at__lte=began + TOGETHER_S).order_by("began_at").first()
     return None
+
+
+def _is_over(incident: Incident, row: FindingRow) -> bool:
+    """Return whether an incident was dealt with before another attempt ran into something new at the same place."""
+    return (
+        incident.state == IncidentState.MITIGATED
+        and incident.calm_since_at is not None
+        and incident.attempt_id != row.attempt_id
+    )
+
+
+def _resolve_for(incident: Incident, row: FindingRow, *, log: Log) -> None:
+    """Close an incident that was dealt with, so that the new fault is one of its own, linked to it."""
+    Incident.objects.filter(pk=incident.pk).update(
+        state=IncidentState.RESOLVED,
+        resolved_at=row.found_at,
+        resolution="followed by a new fault",
+        version=F("version") + 1,
+    )
+    log.add(
+        _stream(incident),
+        kind="incident.resolved",
+        text=f"INC-{incident.number} resolved: it was dealt with, and what comes now is new",
+        source=Source.RULE,
+        payload={"incident": incident.pk, "number": incident.number},
+    )
 
 
 def _moved(incident: Incident | None, row: FindingRow) -> Incident | None:
@@ -173,7 +202,8 @@ def incident_refresh(incident: Incident, *, log: Log, now: datetime) -> None:
     )
     _calm(incident, is_calm=not open_rows, now=now)
     incident.refresh_from_db()
-    if open_rows and incident.state == IncidentState.MITIGATED and lead.found_at > (incident.mitigated_at or now):
+    mitigated_at = incident.mitigated_at or now
+    if incident.state == IncidentState.MITIGATED and any(row.found_at > mitigated_at for row in open_rows):
         _reopen(incident, log=log)
     counts_refresh(incident)
     notices_consider(incident, now=now)

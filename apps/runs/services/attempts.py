@@ -126,6 +126,7 @@ def attempt_open(
             slow=False,
             slow_since_at=None,
             silent=False,
+            suspect_from_step=None,
             queued=False,
             gave_up=False,
         )

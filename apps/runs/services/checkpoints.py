@@ -8,7 +8,7 @@ from django.db import transaction
 from apps.journal.choices import StreamKey
 from apps.journal.services import Log, recording
 from apps.runs.choices import CheckpointState, Trust
-from apps.runs.models import Attempt, Checkpoint
+from apps.runs.models import Attempt, Checkpoint, RunStatus
 from apps.runs.selectors import USABLE
 from apps.runs.services.runs import status_update
 
@@ -28,12 +28,10 @@ class CheckpointFact:
     error: str = ""
 
 
-def checkpoint_note(
-    *, attempt_id: int, fact: CheckpointFact, source: str, actor_name: str, suspect: bool, now: datetime
-) -> bool:
+def checkpoint_note(*, attempt_id: int, fact: CheckpointFact, source: str, actor_name: str, now: datetime) -> bool:
     """Take in what was said about a save or a restore; return whether anything changed.
 
-    SAVED makes it COMPLETE (or SUSPECT when `suspect`), a rank's WRITTEN never does; FAILED beats SAVED; DELETED takes it
+    SAVED makes it COMPLETE (or SUSPECT while a numeric finding is open), a rank's WRITTEN never does; FAILED beats SAVED; DELETED takes it
     out of every default; RESTORED verifies the newest usable save of that step, whichever attempt made it.
     """
     with recording(now=now) as log:
@@ -52,7 +50,7 @@ def checkpoint_note(
         elif fact.state == CheckpointState.FAILED:
             row.trust, row.error = Trust.FAILED, fact.error[:2000]
         elif fact.state == CheckpointState.SAVED and row.trust == Trust.PENDING:
-            row.trust = Trust.SUSPECT if suspect else Trust.COMPLETE
+            row.trust = Trust.SUSPECT if _is_suspect(attempt, fact.step) else Trust.COMPLETE
             row.saved_at = fact.happened_at
         row.save()
         if row.trust != before[0]:
@@ -96,6 +94,12 @@ def checkpoint_status_refresh(*, run_id: int) -> None:
         checkpoint_at=newest.saved_at if newest else None,
         checkpoint_trust=newest.trust if newest else "",
     )
+
+
+def _is_suspect(attempt: Attempt, step: int) -> bool:
+    """Return whether a numeric finding that is open casts doubt on what this attempt saves at this step."""
+    status = RunStatus.objects.filter(pk=attempt.run_id, attempt_id=attempt.pk)
+    return status.filter(suspect_from_step__lte=step).exists()
 
 
 def _measure(row: Checkpoint, fact: CheckpointFact) -> None:

@@ -76,7 +76,6 @@ def saves_keep(entries: Sequence[Entry], refusals: Refusals, *, attempt_id: int,
                 fact=fact,
                 source=Source.SENDER,
                 actor_name=entry.row.sender,
-                suspect=False,
                 now=now,
             )
 
