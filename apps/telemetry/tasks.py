@@ -6,7 +6,7 @@ from celery import shared_task
 
 from apps.common.clock import now
 from apps.common.tasks import queue_now
-from apps.telemetry.services import fold, sealing
+from apps.telemetry.services import fold, sealing, trim
 from apps.telemetry.services.sweep import inbox_sweep as sweep
 
 MOST_FOLDS = 20
@@ -47,5 +47,5 @@ def tiles_sweep(**_later: Any) -> None:
 
 @shared_task(name="telemetry.series_trim")
 def series_trim(**_later: Any) -> None:
-    """Delete gauges that are kept long enough."""
-    sealing.series_trim(now=now())
+    """Delete what is kept long enough."""
+    trim.series_trim(now=now())
