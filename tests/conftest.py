@@ -14,6 +14,15 @@ os.environ.setdefault(
     "DJANGO_ALLOW_ASYNC_UNSAFE", "true"
 )  # the browser's driver keeps an event loop in the test's thread
 
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_passwords() -> None:
+    """Hash passwords quickly: what makes hashing safe makes each signed-in test half a second longer."""
+    from django.conf import settings
+
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
 NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 
 
