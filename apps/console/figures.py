@@ -60,7 +60,7 @@ def gaps(values: NDArray[np.floating] | Sequence[float]) -> list[float | None]:
 
 def base(*, unit: str, height: int = 180, cut: bool = False, left: int = 52) -> go.Figure:
     """Return an empty figure in Paceline's manner; `cut` says on the axis that it does not begin at 0."""
-    title = f"{unit}{', axis cut' if cut else ''}" if unit or cut else None
+    title = ", ".join(part for part in (unit, "axis cut" if cut else "") if part)
     figure = go.Figure()
     figure.update_layout(
         height=height,
@@ -74,7 +74,7 @@ def base(*, unit: str, height: int = 180, cut: bool = False, left: int = 52) -> 
         hoverlabel={"bgcolor": "var(--surface)", "bordercolor": RULE2, "font": {"color": INK, "size": 12, "family": SANS}},
         xaxis={
             "showgrid": False, "zeroline": False, "linecolor": RULE2, "ticks": "outside", "ticklen": 4,
-            "tickcolor": RULE2, "separatethousands": True, "nticks": 6, "fixedrange": False, "hoverformat": ",d",
+            "tickcolor": RULE2, "tickformat": ",d", "nticks": 5, "fixedrange": False, "hoverformat": ",d",
         },
         yaxis={"gridcolor": RULE, "zeroline": False, "nticks": 5, "fixedrange": True, "separatethousands": True},
     )  # fmt: skip
@@ -176,11 +176,21 @@ def step_time(
             text="slow since here", x=slow_since, xanchor="right", xshift=-6, y=1, yref="paper", yanchor="top",
             showarrow=False, font={"size": 11, "color": INK2},
         )  # fmt: skip
-    figure.add_annotation(
-        text="step time", x=0, xref="paper", xanchor="right", xshift=-44, y=1, yref="paper", yanchor="top",
-        showarrow=False, font={"size": 11, "color": INK2},
-    )  # fmt: skip
+    _peak(figure, x, median_s, high)
     return figure
+
+
+def _peak(figure: go.Figure, x: Sequence[Any], values: Sequence[float | None], high: float) -> None:
+    """Say how high the highest step goes that the axis cuts off."""
+    known = [(value, place) for place, value in enumerate(values) if value is not None]
+    if not known:
+        return
+    value, place = max(known)
+    if value > high:
+        figure.add_annotation(
+            text=f"{value:.1f} s", x=x[place], xanchor="left", xshift=6, y=1, yref="paper", yanchor="top",
+            showarrow=False, font={"size": 11, "color": INK3},
+        )  # fmt: skip
 
 
 def _range(known: Sequence[float], best: float | None) -> tuple[float, float]:

@@ -82,5 +82,5 @@ export class Lanes {
     if (live) svg.append(node("circle", { cx: g + pw - words.length * LETTER - 6, cy: H + 26, r: 3, class: "ln-live" }));
   }
 }
-const short = s => (s.length > 46 ? `${s.slice(0, 45).trimEnd()}…` : s);
+const short = s => (s.length > 72 ? `${s.slice(0, 71).trimEnd()}…` : s);
 function decades(span) { const out = []; for (let p = 1; p <= span * 10; p *= 10) out.push(p, 2 * p, 4 * p === 4 ? 4 : 4 * p, 5 * p); return out.sort((a, b) => a - b); }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
@@ -31,18 +31,34 @@ def chromium() -> Iterator[Browser]:
 
 
 class Reader:
-    """One person at one screen. `errors` are script errors and whatever the page's policy forbade."""
+    """One person at one screen, signed in at once where a name is given.
+
+    `errors` are script errors and whatever the page's policy forbade.
+    """
 
     def __init__(
-        self, browser: Browser, site: Any, *, name: str, width: int = 1440, height: int = 900, theme: str = "light"
+        self,
+        browser: Browser,
+        site: Any,
+        *,
+        name: str | None,
+        width: int = 1440,
+        height: int = 900,
+        theme: Literal["light", "dark"] = "light",
     ) -> None:
-        self.site, self.errors = site, []
+        self.site = site
+        self.errors: list[str] = []
         self.context = browser.new_context(
             viewport={"width": width, "height": height}, color_scheme=theme, timezone_id="Europe/Paris", locale="en-GB"
         )
         self.page: Page = self.context.new_page()
         self.page.on("pageerror", lambda error: self.errors.append(f"script: {error}"))
         self.page.on("console", self._heard)
+        if name is not None:
+            self.sign_in(name)
+
+    def sign_in(self, name: str) -> None:
+        """Come in by name and password, to the first page."""
         self.open("/sign-in")
         self.page.fill("input[name=username]", name)
         self.page.fill("input[name=password]", PASSWORD)

@@ -13,6 +13,10 @@ from apps.telemetry.selectors import door_state, senders_of
 ACTIVE = frozenset({"RUNNING", "SLOW", "HUNG", "SILENT", "STARTING", "STOPPED", "RESTARTING", "QUEUED"})
 
 
+BLIND_S = 30.0
+"""All senders silent for this long is told across the page; before that the top bar's word is enough."""
+
+
 @dataclass(frozen=True, slots=True)
 class Watch:
     """How well Paceline sees: a token, the words in the top bar, what to say under the pointer."""
@@ -73,12 +77,13 @@ def watch_read(active: list[RunRow], *, now: datetime) -> Watch:
         return Watch("none", "no senders", "no attempt that is open has reported yet")
     if not heard:
         since = f"newest report {utc(newest)}" if newest else "none has ever reported"
-        age = spell((now - newest).total_seconds()) if newest else "ever"
+        age_s = (now - newest).total_seconds() if newest else 0.0
+        age = spell(age_s) if newest else "ever"
         return Watch(
             "crit",
             f"No reports for {age}",
             f"No report from any of {count(everyone, 'sender')}; {since}.",
-            True,
+            age_s >= BLIND_S,
             newest,
         )
     behind_s = (now - door.oldest_received_at).total_seconds() if door.oldest_received_at else 0.0

@@ -1,6 +1,6 @@
 """Ranks in words: the worst of the last steps against their peers, and what each rank does now."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from apps.console import words
 from apps.fleet.selectors import nodes_by_id
+from apps.runs.limits import limit_value
 from apps.runs.selectors import PlacementRow, RunRow, placement_of
 from apps.telemetry.selectors import columns_settled, ranks_now, settled_watermark
 
@@ -58,6 +59,7 @@ class NowLine:
     heard_at: datetime | None
     word: str
     token: str
+    nodes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +70,6 @@ class RanksNowPage:
     counts: tuple[tuple[str, str, int], ...]
     more: int
     lack: str = ""
-
-    @property
-    def calm(self) -> bool:
-        """Return whether all ranks are under way: nobody needs the table."""
-        return all(word == "under way" for word, _, _ in self.counts)
 
 
 def node_names(placement: PlacementRow | None, world: int) -> list[str]:
@@ -199,13 +196,17 @@ def ranks_now_page(run: RunRow, *, now: datetime, most: int = 24) -> RanksNowPag
     lines: dict[tuple[Any, ...], list[int]] = {}
     states: dict[tuple[Any, ...], NowLine] = {}
     newest = int(np.max(found.step)) if len(found.step) else 0
+    limit_s = limit_value(run.limits, "no_telemetry_s")
     for i, rank in enumerate(int(rank) for rank in found.ranks):
-        line = _now_line(found, i, rank, names[rank] if rank < len(names) else "", newest=newest, now=now)
-        key = (line.node, line.step, line.phase, line.word)
+        line = _now_line(
+            found, i, rank, names[rank] if rank < len(names) else "", newest=newest, limit_s=limit_s, now=now
+        )
+        # Those that stand out are told by node; all that do the same share one line.
+        key = (line.node if line.word in STAND_OUT else "", line.step, line.phase, line.word)
         lines.setdefault(key, []).append(rank)
         states.setdefault(key, line)
     order = sorted(lines, key=lambda key: (_ORDER[states[key].word], states[key].step or -1, lines[key][0]))
-    rows = [_with_ranks(states[key], lines[key]) for key in order[:most]]
+    rows = [_with_ranks(states[key], lines[key], names) for key in order[:most]]
     words_seen = [states[key].word for key in lines for _ in lines[key]]
     counts = tuple((word, _TOKENS[word], words_seen.count(word)) for word in _ORDER if word in words_seen)
     return RanksNowPage(tuple(rows), counts, sum(len(lines[key]) for key in order[most:]))
@@ -213,17 +214,17 @@ def ranks_now_page(run: RunRow, *, now: datetime, most: int = 24) -> RanksNowPag
 
 _TOKENS = {"exited": "crit", "behind": "warn", "silent": "none", "under way": "ok"}
 _ORDER = {"exited": 0, "behind": 1, "silent": 2, "under way": 3}
-SILENT_S = 15.0
+STAND_OUT = frozenset({"exited", "behind"})
 
 
-def _now_line(found: Any, i: int, rank: int, node: str, *, newest: int, now: datetime) -> NowLine:
+def _now_line(found: Any, i: int, rank: int, node: str, *, newest: int, limit_s: float, now: datetime) -> NowLine:
     step, heard = int(found.step[i]), float(found.heard_at[i])
     age = float(found.phase_age_s[i]) + max(0.0, now.timestamp() - heard)  # a beat tells how old the phase was then
     known_heard = datetime.fromtimestamp(heard, UTC) if np.isfinite(heard) and heard > 0 else None
     word = "under way"
     if rank in found.exited:
         word = "exited"
-    elif known_heard is None or (now - known_heard).total_seconds() > SILENT_S:
+    elif known_heard is None or (now - known_heard).total_seconds() > limit_s:
         word = "silent"
     elif 0 <= step < newest - 1:
         word = "behind"
@@ -239,7 +240,6 @@ def _now_line(found: Any, i: int, rank: int, node: str, *, newest: int, now: dat
     )
 
 
-def _with_ranks(line: NowLine, ranks: list[int]) -> NowLine:
-    return NowLine(
-        words.ranks(ranks), line.node, line.step, line.phase, line.phase_age_s, line.heard_at, line.word, line.token
-    )
+def _with_ranks(line: NowLine, ranks: list[int], names: list[str]) -> NowLine:
+    nodes = {names[rank] for rank in ranks if rank < len(names) and names[rank]}
+    return replace(line, ranks=words.ranks(ranks), node=line.node if len(nodes) == 1 else "", nodes=len(nodes))

@@ -1,6 +1,7 @@
 """Tags and filters of the pages: words for numbers, times that the reader's browser puts into its zone, status shapes."""
 
 import json
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +15,8 @@ from apps.console import words
 from apps.console.selectors.plotly import plotly_style_ids as _plotly_style_ids
 
 register = template.Library()
+
+UNIT = re.compile(r"(\d) (s|ms|min|h|d|%|×|°C|MHz|GHz|W|GPU-h|GiB|MB|GB|TB|ranks?|steps?|nodes?|GPUs?)(?![\w-])")
 
 for name in (
     "whole",
@@ -148,3 +151,9 @@ def rack(name: str) -> str:
 def age(seconds: float) -> str:
     """Return a short age with a digit below ten seconds."""
     return f"{seconds:.1f}{words.NBSP}s" if seconds < 10 else words.spell(seconds)
+
+
+@register.filter
+def joined(sentence: str) -> str:
+    """Return a sentence in which a number and its unit never part."""
+    return UNIT.sub(lambda found: f"{found.group(1)}{words.NBSP}{found.group(2)}", sentence)
