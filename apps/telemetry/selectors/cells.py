@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from apps.engine.tiles import codec
 from apps.engine.tiles.hot import ABSENT
 from apps.engine.tiles.layout import BLOCK, TILE_COLUMNS
+from apps.telemetry.selectors import kept
 from apps.telemetry.selectors.blocks import hot_rows
 from apps.telemetry.selectors.patches import patches_lay, patches_of
 from apps.telemetry.selectors.series import SeriesRow, hot_floor_of
@@ -26,11 +27,14 @@ MOST_TRIES = 8
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Piece:
-    """Cells float32 [entity, column], absent is NaN; the first entity is `first_row`, the first column `first_column`."""
+    """Cells float32 [entity, column], absent is NaN; the first entity is `first_row`, the first column `first_column`.
+
+    `keys` says of hot columns which values these are, so that what is computed of them can be kept, too."""
 
     first_row: int
     first_column: int
     cells: Cells
+    keys: tuple[tuple[int, tuple[object, ...]], ...] = ()
 
     @property
     def end_column(self) -> int:
@@ -131,30 +135,52 @@ def _hot_with_floor(
     return series, pieces
 
 
+_STATE = """SELECT col, count(*), max(version), max(block * 1024 + width) FROM telemetry_hotblock
+WHERE series_id = %s AND col >= %s AND col < %s AND block = ANY(%s) GROUP BY col ORDER BY col"""
+
+
 def hot_read(
     series: SeriesRow, metric: int, *, first: int, end: int, blocks: Collection[int] | None = None
 ) -> list[Piece]:
-    """Return the hot values of one metric in columns first..end-1, one piece a tile's columns, whole columns each."""
+    """Return the hot values of one metric in columns first..end-1, one piece a tile's columns, whole columns each.
+
+    Columns are kept in memory until they are written again: of a live run only the newest ones are read each time.
+    """
     every = range(-(-max(series.width, 1) // BLOCK))
     chosen = list(every) if blocks is None else sorted(blocks)
-    rows = sorted(hot_rows(series.id, number=metric, first=first, end=end, blocks=chosen), key=_place)
-    pieces: list[Piece] = []
+    with cursor() as c:
+        # The state is read before the values: what is kept may be newer than its key says, never older.
+        c.execute(_STATE, (series.id, first, end, chosen))
+        states = c.fetchall()
+    if not states:
+        return []
+    width = max(series.width, 1, *(state[3] for state in states))
+    cols = [state[0] for state in states]
+    keys = [(series.id, metric, *state, width, tuple(chosen)) for state in states]
+    columns = kept.hot.take(
+        keys, lambda at: _hot_columns(series.id, metric, [cols[n] for n in at], blocks=chosen, width=width)
+    )
+    pieces = []
     start = 0
-    for at in range(1, len(rows) + 1):
-        if at == len(rows) or rows[at][0] // TILE_COLUMNS != rows[start][0] // TILE_COLUMNS:
-            pieces.append(_stacked(rows[start:at], max(series.width, 1)))
-            start = at
+    for stop in range(1, len(cols) + 1):
+        if stop == len(cols) or cols[stop] // TILE_COLUMNS != cols[start] // TILE_COLUMNS:
+            pieces.append(_stacked(cols[start:stop], columns[start:stop], keys[start:stop]))
+            start = stop
     return pieces
 
 
-def _place(row: tuple[int, int, Cells]) -> tuple[int, int]:
-    return row[0], row[1]
+def _hot_columns(series_id: int, metric: int, cols: list[int], *, blocks: list[int], width: int) -> list[Cells]:
+    """The values of some hot columns, [entity] each."""
+    found = {col: np.full(width, ABSENT, np.float32) for col in cols}
+    for col, block, values in hot_rows(series_id, number=metric, first=cols[0], end=cols[-1] + 1, blocks=blocks):
+        if col in found:
+            part = found[col][BLOCK * block : BLOCK * block + len(values)]
+            part[:] = values[: len(part)]
+    return list(found.values())
 
 
-def _stacked(rows: list[tuple[int, int, Cells]], width: int) -> Piece:
-    first, last = rows[0][0], rows[-1][0]
-    width = max(width, *(BLOCK * block + len(values) for _, block, values in rows))
-    out = np.full((last - first + 1, width), ABSENT, np.float32)
-    for col, block, values in rows:
-        out[col - first, BLOCK * block : BLOCK * block + len(values)] = values
-    return Piece(0, first, out.T)
+def _stacked(cols: list[int], columns: list[Cells], keys: list[tuple[object, ...]]) -> Piece:
+    out = np.full((cols[-1] - cols[0] + 1, len(columns[0])), ABSENT, np.float32)
+    for col, values in zip(cols, columns, strict=True):
+        out[col - cols[0]] = values
+    return Piece(0, cols[0], out.T, tuple(zip(cols, keys, strict=True)))

@@ -10,15 +10,16 @@ from numpy.typing import NDArray
 from apps.engine.tiles import ratio
 from apps.engine.tiles.heatgrid import Grid, Part, assemble
 from apps.engine.tiles.hot import ABSENT
-from apps.engine.tiles.layout import COLUMN_LEVELS, COLUMN_POOL, TILE_COLUMNS, Bucket, Segment, cover
+from apps.engine.tiles.layout import COLUMN_LEVELS, COLUMN_POOL, TILE_COLUMNS, Bucket, Segment, StageNodeOrder, cover
 from apps.engine.tiles.metrics import Metric
 from apps.engine.tiles.pooled import Plane
 from apps.engine.tiles.pyramid import Pool, plane_of
 from apps.engine.tiles.rows import RowLayout, plan_for, row_layout
+from apps.telemetry.selectors import kept
 from apps.telemetry.selectors.cells import Cells, Piece, columns_whole, pieces_read
 from apps.telemetry.selectors.layouts import Layout
 from apps.telemetry.selectors.series import SeriesRow
-from apps.telemetry.selectors.tiles import WIDE, PooledPiece, orders_of, patched_in, pooled_read
+from apps.telemetry.selectors.tiles import WIDE, PooledPiece, medians_read, orders_of, patched_in, pooled_read
 
 Ranks = NDArray[np.int64]
 Range = tuple[int, int]
@@ -174,11 +175,46 @@ def _single_parts(source: Source, first: int, end: int) -> Iterator[Part]:
             if room > 0:
                 yield Part(piece.cells[:room], piece.first_row, piece.first_column)
         return
+    peers = _peers(source, source.series, first, end) if source.has_ratio else None
     for piece in columns_whole(pieces, source.layout.world):
         cells = fitted(piece.cells, source.layout.world)
-        if source.has_ratio:
-            cells = ratio.to_peers(cells, source.layout.order)
+        if peers is not None:
+            cells = peers(piece, cells)
         yield Part(cells if source.chosen is None else cells[source.chosen], 0, piece.first_column)
+
+
+def _peers(source: Source, series: SeriesRow, first: int, end: int) -> Callable[[Piece, Cells], Cells]:
+    """How whole columns become ratios to peers: by the stored medians where they are of these values."""
+    tiles = {"first_tile": first // TILE_COLUMNS, "end_tile": -(-end // TILE_COLUMNS)}
+    stored = medians_read(series.id, source.number, **tiles)
+    late = set(patched_in(series.id, **tiles)) if stored else set()
+    order, stage_of = source.layout.order, source.layout.order.stage_of_rank()
+
+    def relate(piece: Piece, cells: Cells) -> Cells:
+        tile = piece.first_column // TILE_COLUMNS
+        medians = stored.get(tile)
+        if piece.keys:
+            return _peers_kept(piece, cells, order)
+        if medians is None or tile in late or len(medians) != len(order.stages):
+            return ratio.to_peers(cells, order)
+        at = piece.first_column - tile * TILE_COLUMNS
+        return ratio.to_medians(cells, medians[:, at : at + cells.shape[1]], stage_of)
+
+    return relate
+
+
+def _peers_kept(piece: Piece, cells: Cells, order: StageNodeOrder) -> Cells:
+    """Ratios of hot columns, each kept until its column is written again."""
+    cols = [col - piece.first_column for col, _ in piece.keys]
+    keys = [(key, order.version) for _, key in piece.keys]
+
+    def make(at: list[int]) -> list[Cells]:
+        wanted = np.ascontiguousarray(cells.T[[cols[n] for n in at]])
+        return [row.copy() for row in np.ascontiguousarray(ratio.to_peers(wanted.T, order).T)]
+
+    out = np.full((cells.shape[1], len(cells)), ABSENT, np.float32)
+    out[cols] = kept.hot.take(keys, make)
+    return out.T
 
 
 def _pooled_parts(source: Source, segment: Segment, entity_level: int) -> Iterator[Part]:

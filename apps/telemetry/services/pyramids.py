@@ -18,6 +18,9 @@ from apps.telemetry.stores.tiles import TileBlob
 
 Cells = NDArray[np.float32]
 
+MEDIANS_FROM = 16
+"""Ranks a stage from which its medians are kept: 4 bytes of them a column beside 16 values of half a byte or more."""
+
 SCOPES = {"RANK": "rank", "GPU": "gpu", "NODE": "node"}
 
 
@@ -53,18 +56,18 @@ class Builder:
         self._cells[metric, tile] = stored.T
 
     def pool_rows(self, metric: int, tile: int, *, version: int) -> None:
-        """Make the pooled rows of a level-0 tile and its stages' medians, of a wide series."""
-        if not self.wide or self.order is None:
-            return
-        cells = self._whole(metric, tile)
-        if cells is None:
+        """Make the stages' medians of a level-0 tile, and of a wide series its pooled rows."""
+        cells = self._whole(metric, tile) if self.order is not None else None
+        if cells is None or self.order is None:
             return
         known = self._metric(metric, cells)
-        self._rows(metric, known, Pooled.of(cells), is_ratio=False, level=0, tile=tile, version=version)
-        if known.compared:
-            medians = ratio.peer_medians(cells, self.order)
-            data = codec.encode(medians, Kind.EXACT)
-            self.made.append(TileBlob(metric, True, 0, 0, tile, 0, version, data))
+        if self.wide:
+            self._rows(metric, known, Pooled.of(cells), is_ratio=False, level=0, tile=tile, version=version)
+        if not known.compared or not (self.wide or medians_kept(self.order)):
+            return
+        medians = ratio.peer_medians(cells, self.order)
+        self.made.append(TileBlob(metric, True, 0, 0, tile, 0, version, codec.encode(medians, Kind.EXACT)))
+        if self.wide:
             relative = ratio.to_medians(cells, medians, self.order.stage_of_rank())
             self._rows(metric, known, Pooled.of(relative), is_ratio=True, level=0, tile=tile, version=version)
 
@@ -163,6 +166,11 @@ class Builder:
                 order_version="0" * 16 if self.order is None else self.order.version,
             )
             self.made.append(TileBlob(metric, is_ratio, *levels, tile, block, version, data))
+
+
+def medians_kept(order: StageNodeOrder) -> bool:
+    """Return whether stages are large enough that keeping their medians costs little beside the values."""
+    return order.n_entities >= MEDIANS_FROM * len(order.stages)
 
 
 def levels_completed(*, before: int, floor: int, tile: int) -> list[tuple[int, int]]:

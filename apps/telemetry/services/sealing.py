@@ -278,6 +278,6 @@ def _pool(builder: Builder, metrics: Sequence[int], tile: int, *, floor: int, ve
 
 
 def _write(builder: Builder, layout: Layout | None) -> None:
-    tiles_save(builder.series_id, builder.made)
     if builder.order is not None and layout is not None and any(t.ratio or t.level_entities for t in builder.made):
         order_note(builder.series_id, builder.order, nodes=layout.node)
+    tiles_save(builder.series_id, builder.made)

@@ -155,11 +155,20 @@ def orders_stale(series_id: int, version: str, *, limit: int) -> list[tuple[int,
 
 
 def order_note(series_id: int, order: StageNodeOrder, *, nodes: np.ndarray) -> None:
-    """Note the stage-node order that pooled tiles of a series are made with."""
+    """Note the stage-node order that pooled tiles of a series are made with, before they are stored.
+
+    With the first tiles of another order the kept medians go: they do not say which stages they are of.
+    """
     stages = order.stages[order.stage_of_rank()].astype("<i4").tobytes()
-    SeriesOrder.objects.get_or_create(
+    _, is_new = SeriesOrder.objects.get_or_create(
         series_id=series_id, version=order.version, defaults={"stages": stages, "nodes": nodes.astype("<i4").tobytes()}
     )
+    if is_new:
+        with cursor() as c:
+            c.execute(
+                """DELETE FROM telemetry_tile WHERE series_id = %s AND ratio AND level_columns = 0 AND level_entities = 0""",
+                (series_id,),
+            )
 
 
 def orders_forget(series_id: int, *, keep: str) -> None:
