@@ -241,6 +241,31 @@ class TestOddities:
         assert [(event["rank"], event["signal"]) for event in exits] == [(2, 9)]
 
 
+class TestHeldInterpreter:
+    def test_its_stacks_are_told_while_it_is_held_and_again_when_it_is_free(
+        self, server: RecordingServer, make_node: MakeNode
+    ) -> None:
+        node = make_node(server.url, world_size=2, PACELINE_HELD_STACKS="1")
+        node.start(0)
+        assert node.sender() == 0
+
+        node.start(1, "--hold-at", "20", "--hold-s", "9")
+        stacks = eventually(lambda: [event for event in server.part("events") if event["kind"] == "stack"])
+        held = node.step(1)
+        eventually(lambda: node.step(1) > 40)
+        both = eventually(
+            lambda: len(found := [one for one in server.part("events") if one["kind"] == "stack"]) > 1 and found
+        )
+        node.end()
+
+        assert held == 19
+        assert stacks[0]["rank"] == both[1]["rank"] == 1
+        assert "is held" in stacks[0]["text"]
+        assert "rank.py" in stacks[0]["text"]
+        assert "in main" in stacks[0]["text"]
+        assert "was held until now" in both[1]["text"]
+
+
 class TestExits:
     def exits(self, server: RecordingServer) -> list[dict[str, Any]]:
         return [event for event in server.part("events") if event["kind"] == "exit"]

@@ -61,6 +61,7 @@ class Hub:
         *,
         identity: Identity,
         generation: int,
+        folder: str,
         listener: socket.socket | None,
         predecessor: Roster | None,
         superseded: Callable[[], bool],
@@ -81,7 +82,7 @@ class Hub:
         key = known or (None if settings.torchrun else settings.base_key)
         self._opening = Opening(settings.run, settings.world_size, key, settings.external_id)
         self._gathering = Gathering(settings.node, self.boot)
-        self._watch = Watch(settings.node)
+        self._watch = Watch(settings.node, folder)
         self._links = Links(listener)
         self._crew = Crew(identity.process, wake=self._links.waker.wake)
         self._acks: deque[dict[str, int]] = deque()

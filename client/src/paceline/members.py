@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from time import monotonic, time
 from typing import Any
 
+from paceline.held import held_file, held_text
 from paceline.packing import utc_text
 from paceline.procs import WORDS, process_look
 from paceline.wire import Link, LinkClosed
@@ -82,8 +83,9 @@ class Missing:
 class Watch:
     """Notices exits and silences of a node's ranks and makes events of them."""
 
-    def __init__(self, node: str) -> None:
+    def __init__(self, node: str, folder: str) -> None:
         self.node = node
+        self._folder = folder
         self.missing: dict[str, Missing] = {}
         self.events: list[dict[str, Any]] = []
         self.urgent = False
@@ -166,6 +168,9 @@ class Watch:
                     f"rank {rank}: no word for {quiet:.0f} s; process {pid or 'unknown'} is {state}"
                     + (", so its interpreter may be held" if seen and seen.state in ("R", "S") else ""),
                 )
+                stacks = held_text(held_file(self._folder, member.identity.process))
+                if stacks:
+                    self._stack(rank, f"the interpreter of process {pid} is held\n{stacks}")
             elif quiet < BEAT_VALID_S and member.silence_told:
                 member.silence_told = False
                 self.note(rank, f"rank {rank}: reports again")
@@ -174,6 +179,10 @@ class Watch:
         event: dict[str, Any] = {"kind": "note", "happened_at": utc_text(time()), "node": self.node, "text": text}
         if rank is not None:
             event["rank"] = rank
+        self.events.append(event)
+
+    def _stack(self, rank: int, text: str) -> None:
+        event = {"kind": "stack", "happened_at": utc_text(time()), "rank": rank, "node": self.node, "text": text}
         self.events.append(event)
 
     def take(self) -> list[dict[str, Any]]:

@@ -45,6 +45,7 @@ from paceline.wire import (
 )
 
 if TYPE_CHECKING:
+    from paceline.held import HeldWatch
     from paceline.hub import Hub
 
 SILENT_S = 2.0
@@ -109,6 +110,7 @@ class Reporter:
         self._goodbye: dict[str, Any] | None = None
         self._goodbye_said = False
         self._deadline = 0.0
+        self._held: HeldWatch | None = None
         self._waker = Waker()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="paceline-reporter", daemon=True)
@@ -154,6 +156,8 @@ class Reporter:
             except Exception as error:  # a fault of ours must not end the beats
                 say_once("reporter", f"reporting failed and goes on: {error!r}")
                 self._over.wait(FAULT_PAUSE_S)
+        if self._held is not None:
+            self._held.close()
         if self._link is not None:
             self._link.close()
 
@@ -193,6 +197,7 @@ class Reporter:
         link.flush()
         if monotonic() < self._tick_at:
             return
+        self._watch_held()
         self._tick_at = monotonic() + self._tick_s
         self._hand_over(link)
         beat = self._recorder.beat()
@@ -229,6 +234,25 @@ class Reporter:
         pid = peer_pid(link.sock)
         ranks = roster.ranks if pid else [replace(rank, pid=None) for rank in roster.ranks]
         return replace(roster, sender=replace(roster.sender, pid=pid), ranks=ranks)
+
+    def _watch_held(self) -> None:
+        """Arm the watchdog, and tell what it wrote while this thread could not run."""
+        if not self._settings.held_stacks:
+            return
+        if self._held is None:
+            from paceline.held import HeldWatch, held_file
+
+            try:
+                self._held = HeldWatch(held_file(self._place.folder, self._identity.process))
+            except OSError as error:
+                say_once("held", f"stacks of a held interpreter can't be kept: {error}")
+                self._settings = replace(self._settings, held_stacks=False)
+                return
+        stacks = self._held.news()
+        if stacks:
+            text = f"the interpreter was held until now\n{stacks}"
+            self._recorder.fact("events", {"kind": "stack", "happened_at": utc_text(time()), "text": text})
+        self._held.arm()
 
     # -- what there is to hand over --------------------------------------------------------------------------------
     def _hand_over(self, link: Link) -> None:
@@ -304,6 +328,7 @@ class Reporter:
             self._settings,
             identity=replace(self._identity, pid=os.getpid()),
             generation=generation,
+            folder=self._place.folder,
             listener=listener,
             predecessor=self._roster,
             superseded=superseded,

@@ -41,6 +41,7 @@ class Settings:
     resume_step: int | None
     interval_s: float
     stack_after_s: float
+    held_stacks: bool
     spool_dir: str
     spool_max_bytes: int
     local_dir: str
@@ -100,6 +101,7 @@ def settings_read(
         resume_step=_whole(environ.get("PACELINE_RESUME_STEP")),
         interval_s=_positive(environ.get("PACELINE_INTERVAL_S"), INTERVAL_S),
         stack_after_s=_positive(environ.get("PACELINE_STACK_AFTER_S"), STACK_AFTER_S),
+        held_stacks=environ.get("PACELINE_HELD_STACKS", "") not in ("", "0"),
         spool_dir=spool_dir(environ),
         spool_max_bytes=spool_max_bytes(environ),
         local_dir=environ.get("PACELINE_LOCAL_DIR") or own_dir("local"),
