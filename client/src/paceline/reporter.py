@@ -6,7 +6,6 @@ What it handed over it keeps until the sender has it on disk, so that a sender m
 from __future__ import annotations
 
 import contextlib
-import os
 import selectors
 import socket
 import threading
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from paceline.batches import batch_of
 from paceline.digest import fresh_name
-from paceline.election import MeetingPlace
+from paceline.joining import Joining
 from paceline.members import Identity, Roster
 from paceline.packing import utc_text
 from paceline.recorder import Recorder
@@ -56,9 +55,6 @@ MAX_UNACKED_BYTES = 512 * 1024
 MAX_BATCH_ROWS = 250
 RETRY_S = 0.05
 FAULT_PAUSE_S = 1.0
-BRIEF_S = 10.0
-"""A sender that lives shorter than this failed at once; the next in this process waits as long before it begins."""
-TRIES_BEFORE_SOLO = 5
 
 
 @dataclass
@@ -80,7 +76,6 @@ class Reporter:
         self._settings = settings
         self._recorder = recorder
         self._hello = hello
-        self._find_key = find_key
         self._identity = Identity(
             rank=settings.rank,
             process=fresh_name(),
@@ -90,23 +85,16 @@ class Reporter:
             gpu_index=settings.gpu_index,
             coords=hello.coords,
         )
-        self._place = MeetingPlace(
-            settings.local_dir, url=settings.url, run=settings.run, node=settings.node, launch=settings.launch
-        )
+        self._joining = Joining(settings, self._identity, find_key=find_key)
         self._stacks = StackWatch(recorder, limit_s=settings.stack_after_s)
         self._tick_s = min(TICK_S, settings.interval_s / 2)
         self._tick_at = 0.0
         self._link: Link | None = None
-        self._generation = 0
-        self._silent_generation = 0
-        self._failed_claims = 0
         self._heard_at = 0.0
-        self._hub: Hub | None = None
         self._roster: Roster | None = None
         self._unacked: deque[Batch] = deque()
         self._number = 0
         self._held_back = False
-        self._hub_at = -BRIEF_S
         self._goodbye: dict[str, Any] | None = None
         self._goodbye_said = False
         self._deadline = 0.0
@@ -130,23 +118,19 @@ class Reporter:
         self._goodbye = words
         self.hurry()
         self._over.wait(timeout_s + 0.5)
-        hub = self._hub
-        if hub is not None:
-            hub.stop(max(self._deadline - monotonic(), 0.2))
-            self._place.release(hub.generation)
-        self._place.close()
+        self._joining.leave(max(self._deadline - monotonic(), 0.2))
 
     def close_in_child(self) -> None:
         """Close what a forked child inherited, so that this process's death is seen although the child lives."""
         for held in self._waker.sockets() + ([self._link.sock] if self._link is not None else []):
             held.close()
-        if self._hub is not None:
-            self._hub.close_in_child()
+        if self._joining.hub is not None:
+            self._joining.hub.close_in_child()
 
     @property
     def hub(self) -> Hub | None:
         """The sender, where it is in this process."""
-        return self._hub
+        return self._joining.hub
 
     # -- the thread ------------------------------------------------------------------------------------------------
     def _run(self) -> None:
@@ -165,9 +149,7 @@ class Reporter:
         if self._goodbye is not None and monotonic() > self._deadline:
             self._over.set()
             return
-        if self._link is None:
-            self._meet()
-        link = self._link
+        link = self._link or self._greet(self._joining.enter(self._roster))
         if link is None:
             self._sleep(None, RETRY_S)
             return
@@ -243,7 +225,7 @@ class Reporter:
             from paceline.held import HeldWatch, held_file
 
             try:
-                self._held = HeldWatch(held_file(self._place.folder, self._identity.process))
+                self._held = HeldWatch(held_file(self._joining.folder, self._identity.process))
             except OSError as error:
                 say_once("held", f"stacks of a held interpreter can't be kept: {error}")
                 self._settings = replace(self._settings, held_stacks=False)
@@ -279,69 +261,12 @@ class Reporter:
             self._unacked.append(batch)
             link.send(BATCH, batch_encode(batch))
 
-    # -- finding the sender, being it, leaving it ------------------------------------------------------------------
-    def _meet(self) -> None:
-        if not self._place.open():
-            self._go_solo()
-            return
-        newest = max(self._place.newest(), self._silent_generation)
-        if newest > self._silent_generation:
-            sock = self._place.connect(newest)
-            if sock is not None:
-                self._greet(sock, newest)
-                return
-        if monotonic() - self._hub_at < BRIEF_S and self._hub is None:
-            return  # a sender of ours has just failed
-        listener = self._place.claim(newest + 1)
-        if listener is not None:
-            self._become(newest + 1, listener)
-        elif self._place.newest() <= newest:
-            self._failed_claims += 1  # nobody else got it either: sockets can't be had in this folder
-            if self._failed_claims >= TRIES_BEFORE_SOLO:
-                self._go_solo()
-
-    def _become(self, generation: int, listener: socket.socket) -> None:
-        """Be the node's sender, and connect to oneself like every other rank."""
-        self._failed_claims = 0
-        self._start_hub(generation, listener=listener, superseded=lambda: self._place.newest() > generation)
-        sock = self._place.connect(generation)
-        if sock is not None:
-            self._greet(sock, generation)
-
-    def _go_solo(self) -> None:
-        """Send for this rank alone: where ranks can't meet, each is its own sender."""
-        mine, theirs = socket.socketpair()
-        self._start_hub(0, listener=None, superseded=lambda: False, attached=theirs)
-        self._greet(mine, 0)
-
-    def _start_hub(
-        self,
-        generation: int,
-        *,
-        listener: socket.socket | None,
-        superseded: Callable[[], bool],
-        attached: socket.socket | None = None,
-    ) -> None:
-        from paceline.hub import Hub  # the HTTP modules are loaded in the one process that needs them
-
-        hub = Hub(
-            self._settings,
-            identity=replace(self._identity, pid=os.getpid()),
-            generation=generation,
-            folder=self._place.folder,
-            listener=listener,
-            predecessor=self._roster,
-            superseded=superseded,
-            find_key=self._find_key,
-        )
-        if attached is not None:
-            hub.attach(attached)
-        hub.start()
-        self._hub, self._hub_at = hub, monotonic()
-
-    def _greet(self, sock: socket.socket, generation: int) -> None:
+    # -- coming and going ------------------------------------------------------------------------------------------
+    def _greet(self, sock: socket.socket | None) -> Link | None:
+        """Say hello and hand over again what no sender has on disk yet."""
+        if sock is None:
+            return None
         self._link = link = Link(sock)
-        self._generation = generation
         self._heard_at = monotonic()
         self._tick_at = 0.0
         self._goodbye_said = False
@@ -350,17 +275,16 @@ class Reporter:
             link.send(HELLO, json_encode(words))
             for batch in self._unacked:
                 link.send(BATCH, batch_encode(batch))
+        return link
 
     def _part(self, link: Link) -> None:
         """The sender is gone: look for another at once."""
         link.close()
         self._link = None
-        if self._hub is not None and not self._hub.alive:
-            self._hub = None
 
     def _abandon(self, link: Link) -> None:
         """The sender is there but says nothing: leave it, and never go back to it."""
-        self._silent_generation = max(self._generation, self._silent_generation)
+        self._joining.avoid()
         with contextlib.suppress(LinkClosed):
             link.send(LEAVE, json_encode({"moving": True}))
         self._part(link)
