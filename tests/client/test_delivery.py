@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from paceline.courier import Courier
 from paceline.drops import Drops, lost_sentence
-from paceline.spool import Entry, Spool, Target
+from paceline.spool import KEEP_S, Entry, Spool, Target
 from paceline.transport import Server
 
 from tests.client.server import RecordingServer, Reply, Request, eventually, refusal
@@ -314,3 +316,35 @@ class TestBounds:
 
         assert eventually(lambda: not spooled(folder))
         assert seqs(server) == [1]
+
+    def test_what_nobody_took_for_a_week_goes_and_is_counted(self, folder: Path) -> None:
+        spool = Spool(str(folder / "spool"), max_bytes=10_000_000)
+        lock = spool.hold("alive")
+        spool.write(report(1, boot="old"))
+        spool.write(report(2, boot="new"))
+        long_ago = time.time() - 2 * KEEP_S
+        for path in (folder / "spool").iterdir():
+            if "old" in path.name or path.suffix == ".lock":
+                os.utime(path, (long_ago, long_ago))
+
+        dropped = spool.tidy()
+
+        assert dropped == 1
+        assert [name.split("-")[1] for name in spooled(folder)] == ["new"]
+        assert (folder / "spool" / "alive.lock").exists()
+        spool.let_go("alive", lock)
+        assert not (folder / "spool" / "alive.lock").exists()
+
+    def test_a_backlog_of_thousands_is_taken_up_at_once(
+        self, folder: Path, server: RecordingServer, make_courier: MakeCourier
+    ) -> None:
+        spool = Spool(str(folder / "spool"), max_bytes=100_000_000)
+        for seq in range(3_000):
+            spool.write(report(seq, boot="dead"))
+
+        courier = make_courier(server.url, boot="b2")
+        courier.post(report(1, boot="b2"))
+        eventually(lambda: courier.waiting > 2_500)
+
+        assert eventually(lambda: any(one["boot"] == "b2" for one in server.reports()))
+        assert eventually(lambda: len(server.reports()) > 20)

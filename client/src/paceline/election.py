@@ -11,6 +11,7 @@ import os
 import re
 import socket
 import stat
+import time
 
 from paceline.digest import fresh_name, name_of
 from paceline.settings import own_dir
@@ -18,6 +19,7 @@ from paceline.settings import own_dir
 _NAME = re.compile(r"^s-(\d{1,9})$")
 CONNECT_S = 0.5
 MAX_ROOT = 60
+KEEP_S = 7 * 86400.0
 
 
 class MeetingPlace:
@@ -27,6 +29,13 @@ class MeetingPlace:
         name = name_of(root, url, run, node, launch)
         # A socket's path holds 107 bytes; a longer root gives way to the temporary folder, whose name is as good as any.
         self.folder = os.path.join(root if len(os.fsencode(root)) <= MAX_ROOT else own_dir("local"), name)
+
+    @classmethod
+    def at(cls, folder: str) -> MeetingPlace:
+        """Return the place of another launch."""
+        place = cls.__new__(cls)
+        place.folder = folder
+        return place
 
     def open(self) -> bool:
         """Make the folder, for this user only; return False where there can't be one that is safe."""
@@ -78,6 +87,22 @@ class MeetingPlace:
     def release(self, generation: int) -> None:
         with contextlib.suppress(OSError):
             os.unlink(self._path(generation))
+
+    def tidy(self) -> None:
+        """Take away the folders of launches that were killed a week ago or longer."""
+        with contextlib.suppress(OSError), os.scandir(os.path.dirname(self.folder)) as found:
+            for item in found:
+                if time.time() - item.stat().st_mtime > KEEP_S and not self._is_alive(item.path):
+                    for name in os.listdir(item.path):
+                        os.unlink(os.path.join(item.path, name))
+                    os.rmdir(item.path)
+
+    def _is_alive(self, folder: str) -> bool:
+        other = MeetingPlace.at(folder)
+        sock = other.connect(other.newest())
+        if sock is not None:
+            sock.close()
+        return sock is not None
 
     def close(self) -> None:
         """Take the folder away if nobody is in it."""

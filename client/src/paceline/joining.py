@@ -73,6 +73,7 @@ class Joining:
         listener = self._place.claim(generation)
         if listener is not None:
             self._failed_claims = 0
+            self._place.tidy()
             self._start(generation, roster, listener, superseded=lambda: self._place.newest() > generation)
             self._generation = generation
             return self._place.connect(generation)
