@@ -189,8 +189,8 @@ class TestRestart:
 
     def test_a_run_that_moved_on_before_the_order_is_left_alone(self, running: Any, ask: Callable[..., Any]) -> None:
         action = ask("RESTART_RUN", running)
-        os.kill(wait_program(launch_of_attempt(running.attempt_id)), signal.SIGKILL)
-        wait_for(lambda: launchers.launches_look(now=datetime.now(UTC)), "the crash")
+        moved = {"key": "slurm:9.0.0", "world_size": 2, "by": "somebody", "source": "API", "force": True}
+        attempt_open(run_id=running.id, now=datetime.now(UTC), **moved)
 
         for order_id in selectors.orders_due(now=datetime.now(UTC)):
             tasks.order_run(order_id=order_id)
@@ -198,7 +198,18 @@ class TestRestart:
         row = selectors.action_by_id(action.id)
         assert row.state == "REFUSED"
         assert "moved on" in row.outcome
-        assert [attempt.reason for attempt in attempts_of(running.id)] == ["CRASHED"]
+        assert [attempt.state for attempt in attempts_of(running.id)] == ["OPEN", "ENDED"]
+
+    def test_an_attempt_that_ends_by_itself_meanwhile_is_followed_all_the_same(
+        self, running: Any, ask: Callable[..., Any], work: Callable[..., Any]
+    ) -> None:
+        action = ask("RESTART_RUN", running)
+        end = {"reason": "CRASHED", "authority": "WRAPPER", "by": "", "source": "LAUNCHER", "now": datetime.now(UTC)}
+        attempt_end(attempt_id=running.attempt_id, **end)
+
+        work(action.id, until=is_watched)
+
+        assert run_by_id(running.id).attempt_number == 2
 
     def test_every_step_stands_in_the_run_s_log(
         self, running: Any, ask: Callable[..., Any], work: Callable[..., Any], reports: Callable[..., None]

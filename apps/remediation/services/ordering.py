@@ -126,7 +126,8 @@ def _why_not(scene: OrderScene, setting: LauncherSetting | None, *, is_first: bo
     if setting is None or setting.kind != order.launcher:
         return "The run's launcher was changed meanwhile; nothing more was done."
     if order.kind == OrderKind.STOP:
-        if scene.attempt is None or scene.attempt.pk != order.attempt_id:
+        # An attempt that ended by itself meanwhile is what a stop wants; another one that runs is not ours to stop.
+        if order.attempt_id != (scene.attempt.pk if scene.attempt is not None else run.attempt_id):
             return "The run moved on since it was looked at; nothing was done."
     elif is_open and run.attempt_id not in (order.attempt_id, action.expected_attempt_id):
         return f"Attempt {run.attempt_number} was started meanwhile; nothing was started beside it."
