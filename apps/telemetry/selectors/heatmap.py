@@ -18,7 +18,7 @@ from apps.telemetry.selectors.baselines import Baseline, baseline_of
 from apps.telemetry.selectors.changes import changed_columns, cursor_text, runs_of
 from apps.telemetry.selectors.layouts import Layout, layout_of
 from apps.telemetry.selectors.marks import Marks, ended_of, flags_of, marks_of, veiled_of
-from apps.telemetry.selectors.parts import Range, Source, grid_read
+from apps.telemetry.selectors.parts import Range, grid_read
 from apps.telemetry.selectors.pictures import (
     Ask,
     Drawn,
@@ -31,6 +31,7 @@ from apps.telemetry.selectors.pictures import (
     side_by_side,
 )
 from apps.telemetry.selectors.series import SeriesRow, series_of
+from apps.telemetry.selectors.sources import Source
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,81 +1,27 @@
-"""From what is stored to the parts that a drawing is made of: which level serves, and values against a reference."""
+"""From what is stored to a drawing: which level serves, which columns of it are stale."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from apps.engine.tiles import ratio
 from apps.engine.tiles.heatgrid import Grid, Part, assemble
 from apps.engine.tiles.hot import ABSENT
-from apps.engine.tiles.layout import COLUMN_LEVELS, COLUMN_POOL, TILE_COLUMNS, Bucket, Segment, StageNodeOrder, cover
-from apps.engine.tiles.metrics import Metric
+from apps.engine.tiles.layout import COLUMN_LEVELS, COLUMN_POOL, TILE_COLUMNS, Bucket, Segment, cover
 from apps.engine.tiles.pooled import Plane
-from apps.engine.tiles.pyramid import Pool, plane_of
 from apps.engine.tiles.rows import RowLayout, plan_for, row_layout
-from apps.telemetry.selectors import kept
-from apps.telemetry.selectors.cells import Cells, Piece, columns_whole, pieces_read
-from apps.telemetry.selectors.layouts import Layout
+from apps.telemetry.selectors.cells import Cells, Piece, columns_whole
 from apps.telemetry.selectors.series import SeriesRow
-from apps.telemetry.selectors.tiles import WIDE, PooledPiece, medians_read, orders_of, patched_in, pooled_read
+from apps.telemetry.selectors.singles import single_parts
+from apps.telemetry.selectors.sources import Source, fitted, reference
+from apps.telemetry.selectors.tiles import PooledPiece, patched_in, pooled_read
 
-Ranks = NDArray[np.int64]
 Range = tuple[int, int]
 """First step, and the step after the last."""
 
 MOST_FRESH_STEPS = 8192
 """Steps of pooled columns that are read one by one because late values are not merged yet; beyond, the pooled ones show
 until the next sweep has merged them."""
-
-
-@dataclass(frozen=True, eq=False)
-class Source:
-    """What is drawn: one metric of a series, all ranks or some, as values or against a reference.
-
-    `chosen`: the ranks that are drawn, None for all. `baseline`: each rank's own past, for relative "self".
-    """
-
-    series: SeriesRow | None
-    metric: Metric
-    number: int
-    layout: Layout
-    relative: ratio.Relative
-    pool: Pool
-    chosen: Ranks | None = None
-    baseline: Cells | None = None
-
-    @cached_property
-    def shown(self) -> Layout:
-        """The layout of what is drawn."""
-        return self.layout if self.chosen is None else self.layout.chosen(self.chosen)
-
-    @cached_property
-    def in_order(self) -> bool:
-        """Whether what is pooled was made with the placement as it is known now."""
-        return self.series is not None and orders_of(self.series.id) <= {self.layout.order.version}
-
-    @cached_property
-    def has_ratio(self) -> bool:
-        """Whether ratios to peers are kept pooled."""
-        return self.relative == "peers" and self.metric.compared and self.in_order
-
-    @property
-    def late(self) -> bool:
-        """Whether values are held against their reference only when they are drawn."""
-        return self.relative != "none" and not self.has_ratio
-
-    @cached_property
-    def by_rank(self) -> bool:
-        """Whether only what is not pooled with other ranks will do."""
-        return self.chosen is not None or self.layout.world <= WIDE or not self.in_order
-
-    @property
-    def planes(self) -> tuple[Plane, ...]:
-        """The planes of pooled tiles that the drawing wants."""
-        how = plane_of(self.pool, self.metric.worst)
-        return ("sum", "count") if how == "mean" else (how,)
 
 
 def grid_read(source: Source, bucket: Bucket, rows: RowLayout, *, within: Range | None = None) -> Grid:
@@ -122,7 +68,7 @@ def parts_read(source: Source, bucket: Bucket, *, entity_level: int, within: Ran
         if segment.level == 0:
             low = min(segment.end, max(segment.first, series.hot_floor)) if entity_level else segment.first
             yield from _pooled_parts(source, Segment(0, segment.first, low), entity_level)
-            yield from _single_parts(source, low, segment.end)
+            yield from single_parts(source, low, segment.end, entity_level)
         else:
             yield from _pooled_parts(source, segment, entity_level)
 
@@ -164,59 +110,6 @@ def aligned(first: int, end: int, level: int) -> list[Bucket]:
     return [*aligned(first, low * unit, level - 1), middle, *aligned(high * unit, end, level - 1)]
 
 
-def _single_parts(source: Source, first: int, end: int) -> Iterator[Part]:
-    """Single values of columns first..end-1."""
-    if end <= first or source.series is None:
-        return
-    pieces = pieces_read(source.series, source.number, first=first, end=end)
-    if source.relative == "none" and source.chosen is None:
-        for piece in pieces:
-            room = source.layout.world - piece.first_row
-            if room > 0:
-                yield Part(piece.cells[:room], piece.first_row, piece.first_column)
-        return
-    peers = _peers(source, source.series, first, end) if source.has_ratio else None
-    for piece in columns_whole(pieces, source.layout.world):
-        cells = fitted(piece.cells, source.layout.world)
-        if peers is not None:
-            cells = peers(piece, cells)
-        yield Part(cells if source.chosen is None else cells[source.chosen], 0, piece.first_column)
-
-
-def _peers(source: Source, series: SeriesRow, first: int, end: int) -> Callable[[Piece, Cells], Cells]:
-    """How whole columns become ratios to peers: by the stored medians where they are of these values."""
-    tiles = {"first_tile": first // TILE_COLUMNS, "end_tile": -(-end // TILE_COLUMNS)}
-    stored = medians_read(series.id, source.number, **tiles)
-    late = set(patched_in(series.id, **tiles)) if stored else set()
-    order, stage_of = source.layout.order, source.layout.order.stage_of_rank()
-
-    def relate(piece: Piece, cells: Cells) -> Cells:
-        tile = piece.first_column // TILE_COLUMNS
-        medians = stored.get(tile)
-        if piece.keys:
-            return _peers_kept(piece, cells, order)
-        if medians is None or tile in late or len(medians) != len(order.stages):
-            return ratio.to_peers(cells, order)
-        at = piece.first_column - tile * TILE_COLUMNS
-        return ratio.to_medians(cells, medians[:, at : at + cells.shape[1]], stage_of)
-
-    return relate
-
-
-def _peers_kept(piece: Piece, cells: Cells, order: StageNodeOrder) -> Cells:
-    """Ratios of hot columns, each kept until its column is written again."""
-    cols = [col - piece.first_column for col, _ in piece.keys]
-    keys = [(key, order.version) for _, key in piece.keys]
-
-    def make(at: list[int]) -> list[Cells]:
-        wanted = np.ascontiguousarray(cells.T[[cols[n] for n in at]])
-        return [row.copy() for row in np.ascontiguousarray(ratio.to_peers(wanted.T, order).T)]
-
-    out = np.full((cells.shape[1], len(cells)), ABSENT, np.float32)
-    out[cols] = kept.hot.take(keys, make)
-    return out.T
-
-
 def _pooled_parts(source: Source, segment: Segment, entity_level: int) -> Iterator[Part]:
     """Pooled columns; those that late values make stale are read step by step."""
     series = source.series
@@ -231,7 +124,7 @@ def _pooled_parts(source: Source, segment: Segment, entity_level: int) -> Iterat
         yield _part(source, _clean(piece, segment, stale), segment.level, entity_level)
     unit = COLUMN_POOL**segment.level
     for column in sorted(stale):
-        yield from _single_parts(source, column * unit, (column + 1) * unit)
+        yield from single_parts(source, column * unit, (column + 1) * unit)
 
 
 def _stale_columns(series: SeriesRow, segment: Segment) -> set[int]:
@@ -284,25 +177,3 @@ def _part(source: Source, piece: PooledPiece, level: int, entity_level: int) -> 
     if source.chosen is not None:
         cells, count = cells[source.chosen], None if count is None else count[source.chosen]
     return Part(cells, piece.first_row, piece.first_column, entity_level, level, count)
-
-
-def reference(source: Source) -> Callable[[Cells], Cells]:
-    """Return the function that sets whole columns [rank, column] against their reference."""
-    if source.relative == "peers":
-        return lambda cells: ratio.to_peers(cells, source.layout.order)
-    if source.relative == "step":
-        return ratio.to_step
-    if source.relative == "self" and source.baseline is not None:
-        past = source.baseline
-        return lambda cells: ratio.to_self(cells, past)
-    return lambda cells: cells
-
-
-def fitted(cells: Cells, world: int) -> Cells:
-    """Return columns with exactly `world` ranks: those that were never heard are absent."""
-    if cells.shape[0] == world:
-        return cells
-    out = np.full((cells.shape[1], world), ABSENT, np.float32)
-    kept = min(world, cells.shape[0])
-    out[:, :kept] = cells.T[:, :kept]
-    return out.T
