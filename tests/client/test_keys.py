@@ -133,6 +133,23 @@ class TestTorchrun:
         assert len(server.attempts) == 2
         assert all(key.startswith("torchrun:job7/") for key in server.attempts)
 
+    def test_the_attempt_of_two_nodes_ends_once_with_everybody_s_last_steps(
+        self, server: RecordingServer, make_node: MakeNode, folder: Path
+    ) -> None:
+        nodes = [make_node(server.url, name=f"node-{index}", PACELINE_INTERVAL_S="5") for index in range(2)]
+        for rank in range(4):
+            nodes[rank // 2].start(rank, local_rank=rank % 2)
+        eventually(lambda: {beat["rank"] for beat in server.part("beats")} == {0, 1, 2, 3})
+
+        for node in nodes:
+            (node.folder / "end").touch()
+        for node in nodes:
+            node.wait()
+
+        last = {rank: nodes[rank // 2].step(rank) for rank in range(4)}
+        assert server.ends() == [{"reason": "FINISHED"}]
+        assert {(rank, step) for rank, step in last.items()} <= set(server.cells("step_s"))
+
     def test_one_node_needs_no_store(self, server: RecordingServer, make_node: MakeNode) -> None:
         node = make_node(
             server.url, world_size=2, TORCHELASTIC_RUN_ID="job7", LOCAL_WORLD_SIZE="2", PACELINE_ATTEMPT_KEY="order:9"

@@ -48,6 +48,8 @@ AWAY_INTERVAL_S = 20.0
 """Reports closed while the server is away hold more each, so that the spool lasts."""
 OTHERS_S = 1.0
 """Ranks that end together are given this long to say so, before the attempt is ended or its sender leaves."""
+OTHER_NODES_S = 0.4
+"""The ranks of other nodes end at the same moment; their last reports should not be late ones of an attempt that is over."""
 MAX_GATHERED_BYTES = 96 * 1024
 """A report is closed before it grows past this; with base64 and gzip it stays far below the client's 10 MiB."""
 
@@ -93,7 +95,7 @@ class Hub:
         self._rank_losses: dict[str, dict[str, int]] = {}
         self._lost_told: dict[str, int] = {}
         self._end: str | None = None
-        self._end_by = 0.0
+        self._end_from = self._end_by = 0.0
         self._stop_within_s: float | None = None
         self._thread = threading.Thread(target=self._run, name="paceline-sender", daemon=True)
 
@@ -181,7 +183,11 @@ class Hub:
         """Return when the next report is closed: after an interval, a longer one while nobody takes reports, or now."""
         interval_s = self._settings.interval_s
         usual = self._closed_at + (max(AWAY_INTERVAL_S, interval_s) if self.courier.away else interval_s)
-        return min(usual, self._hurry_until, self._end_by if self._end is not None else usual)
+        return min(usual, self._hurry_until, self._end_at() if self._end is not None else usual)
+
+    def _end_at(self) -> float:
+        """Return when the attempt may be ended: the node's other ranks have left, those of other nodes had a moment."""
+        return self._end_from if self._crew.others_have_left() else self._end_by
 
     def _close_report(self, now: float, *, last: bool = False) -> None:
         self._closed_at, self._hurry_until = now, float("inf")
@@ -199,7 +205,7 @@ class Hub:
         ):
             self.courier.post(entry)
         self._place = self._place and not members
-        if self._end is not None and (last or self._crew.others_have_left() or now >= self._end_by):
+        if self._end is not None and (last or now >= self._end_at()):
             self.courier.post(self._gathering.end(self._opening, self._end))
             self._end = None
 
@@ -235,9 +241,8 @@ class Hub:
         own = self._identity.process
         deadline = monotonic() + within_s
         until = monotonic() + min(OTHERS_S, within_s / 2)
-        while (
-            monotonic() < until and not self._crew.all_have_left()
-        ):  # ranks that end together leave through one sender
+        # Ranks that end together leave through one sender, and the attempt's end is told after their last words.
+        while monotonic() < until and not (self._crew.all_have_left() and self._end is None):
             self._turn()
         if self._crew.others_have_left():
             self._watch.gone_alone(own)
@@ -303,7 +308,9 @@ class Hub:
         self._watch.left(member.identity, words)
         self._watch.urgent = True
         if words.get("end"):
-            self._end, self._end_by = words["end"], monotonic() + OTHERS_S
+            now, alone = monotonic(), len(self._crew.all()) >= self._settings.world_size
+            self._end, self._end_by = words["end"], now + OTHERS_S
+            self._end_from = now if alone else now + OTHER_NODES_S
         member.left, member.beat = True, None
 
     def _lose(self, link: Link) -> None:
