@@ -45,6 +45,10 @@ def _secret_key() -> str:
     return key
 
 
+DATABASE_POOL = {"min_size": 0, "max_size": 12, "timeout": 5.0, "max_idle": 60.0, "reconnect_timeout": 2.0}
+"""What one process may hold: requests beyond it wait for a moment. A database that is back is found within seconds."""
+
+
 def _database(url: str) -> dict[str, Any]:
     """Return Django's connection settings for a `postgresql://` address, socket folders as `?host=` included."""
     parts = urlsplit(url)
@@ -56,9 +60,10 @@ def _database(url: str) -> dict[str, Any]:
         "PASSWORD": unquote(parts.password or ""),
         "HOST": query.pop("host", "") or unquote(parts.hostname or ""),
         "PORT": query.pop("port", "") or str(parts.port or ""),
-        "CONN_MAX_AGE": 60,
+        # Each request of the web process has a thread of its own: connections that stay with their thread would pile up.
+        "CONN_MAX_AGE": 0,
         "CONN_HEALTH_CHECKS": True,
-        "OPTIONS": {"connect_timeout": 5, "application_name": "paceline", **query},
+        "OPTIONS": {"connect_timeout": 5, "application_name": "paceline", "pool": DATABASE_POOL, **query},
     }
 
 
