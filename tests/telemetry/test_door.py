@@ -92,9 +92,19 @@ class TestReportDoor:
     async def test_asks_for_one_fold_however_many_reports_come(self, path: str, token: str, attempt: Any) -> None:
         async with door_open(token) as caller:
             await asyncio.gather(*(caller.post(path, report(seq)) for seq in range(40)))
+            await until(lambda: FoldCall.objects.exists())
 
         assert Inbox.objects.count() == 40
         assert list(FoldCall.objects.values_list("owner_kind", "owner_id")) == [("ATTEMPT", attempt.id)]
+
+    async def test_the_last_report_of_a_burst_gets_a_fold_too(self, path: str, token: str) -> None:
+        async with door_open(token) as caller:
+            await caller.post(path, report(1))
+            await until(lambda: FoldCall.objects.exists())
+            FoldCall.objects.all().delete()  # what a fold does when it begins
+            await caller.post(path, report(2))
+
+            await until(lambda: FoldCall.objects.exists())
 
     async def test_a_node_appears_when_it_first_reports(self, make_token: Callable[..., str], cluster: int) -> None:
         from apps.fleet.models import Node
@@ -276,7 +286,7 @@ class TestGroupCommit:
 
         async def counted(self: Committer, group: Any) -> Any:
             sizes.append(len(group))
-            return await whole(self, group)
+            await whole(self, group)
 
         monkeypatch.setattr(Committer, "_commit", counted)
 

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from django.db import Error as DatabaseError
-from django.db import close_old_connections, connections
+from django.db import connections
 
 from apps.accounts.selectors import principal_by_token_digest
 from apps.accounts.services import digest_of, token_used
@@ -77,11 +77,12 @@ class Remembered(Generic[Found]):
 
 
 def _in_thread(ask: Callable[..., Found], key: Any) -> Found:
-    close_old_connections()
     try:
         return ask(*key)
     except DatabaseError as error:
         raise Unavailable("The database does not answer at present.", retry_after_s=2) from error
+    finally:
+        connections.close_all()  # back to the pool: this thread asks only now and then
 
 
 class Access:
@@ -125,8 +126,7 @@ class Access:
         return target
 
     def close(self) -> None:
-        """Let go of the thread and its connection; waits for the lookup that is under way."""
-        self._thread.submit(connections.close_all)
+        """Let go of the thread; waits for the lookup that is under way."""
         self._thread.shutdown(wait=True)
 
 

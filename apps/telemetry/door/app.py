@@ -1,8 +1,8 @@
 """The way of a report: who and whose · unpacked with a bound · its head read · one row committed with others · 202.
 
 Everything else goes to the inner application. No middleware and no Django request: at 16,384 ranks 2,048 senders
-report every five seconds, and this costs a twentieth of a view. Budget: three database connections a process (two of
-the pool: reports and heartbeat; one to look up callers).
+report every five seconds, and this costs a twentieth of a view. Budget: four database connections a process (three of
+the pool: reports, heartbeat, calls for folds; one to look up callers).
 """
 
 import asyncio
@@ -24,6 +24,7 @@ from apps.telemetry.choices import ScopeKind
 from apps.telemetry.door.access import Access
 from apps.telemetry.door.bell import Bell
 from apps.telemetry.door.body import Disconnected, body_read
+from apps.telemetry.door.caller import Caller
 from apps.telemetry.door.commit import Committer
 from apps.telemetry.door.pulse import Pulse
 from apps.telemetry.services.heads import head_read
@@ -37,7 +38,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 PATHS = {"/api/v1/attempts/": ScopeKind.ATTEMPT.value, "/api/v1/nodes/": ScopeKind.NODE.value}
 ENDING = "/reports"
-POOL = 2
+POOL = 3
 
 ASIDE_BYTES = 256 * 1024
 """A body above this is read in a thread: its head may take longer than other requests should wait."""
@@ -64,11 +65,13 @@ class _Works:
 
     async def start(self) -> None:
         await self.pool.open(wait=False)
-        self.committer = Committer(self.pool, self.bell)
+        self.caller = Caller(self.pool, self.bell)
+        self.committer = Committer(self.pool, self.caller)
         self.pulse = Pulse(self.pool, self.committer)
 
     async def close(self) -> None:
         await self.committer.close()
+        await self.caller.close()
         await self.pulse.close()
         await self.pool.close(timeout=2)
         await asyncio.to_thread(self.access.close)

@@ -2,17 +2,16 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import psycopg
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from apps.common.clock import now
 from apps.common.errors import PacelineError, Unavailable, Unprocessable
-from apps.telemetry.door.bell import Bell
+from apps.telemetry.door.caller import Caller
 from apps.telemetry.services.heads import Head
 from apps.telemetry.services.targets import Target
 
@@ -25,13 +24,6 @@ GROUP_ROWS = 2_000
 GROUP_BYTES = 16 * 2**20
 """Bounds of one group; a single report may be larger and then goes alone."""
 
-CALL_EVERY_S = 0.4
-"""An owner's fold is asked for at most this often by one process: a fold has a fixed cost, so fewer and longer ones are
-cheaper, and this is well below the second in which a page shows a report."""
-
-CALL_AGAIN = timedelta(seconds=2)
-"""A call that no fold has answered for this long may have been lost with the broker and is made again."""
-
 AWAY = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
 """The database is away, or was lost before it said that it committed. Senders send again; the fold drops repeats."""
 
@@ -42,13 +34,6 @@ _TYPES = [
     "text", "int8", "text", "int8", "text", "text", "int8", "timestamptz", "timestamptz", "int8", "bytea", "bytea",
     "bytea",
 ]  # fmt: skip
-
-_CALL = """INSERT INTO telemetry_foldcall AS c (owner_kind, owner_id, asked_at)
-SELECT k, i, %s FROM unnest(%s::text[], %s::int8[]) AS o(k, i)
-ON CONFLICT (owner_kind, owner_id) DO UPDATE SET asked_at = excluded.asked_at WHERE c.asked_at < %s
-RETURNING owner_kind, owner_id"""
-
-Owner = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +49,11 @@ class Waiting:
 class Committer:
     """Puts reports into the inbox. One connection, one group at a time; groups grow while one is being written."""
 
-    def __init__(self, pool: AsyncConnectionPool, bell: Bell) -> None:
+    def __init__(self, pool: AsyncConnectionPool, caller: Caller) -> None:
         self._pool = pool
-        self._bell = bell
+        self._caller = caller
         self._queue: list[Waiting] = []
         self._wake = asyncio.Event()
-        self._called: dict[Owner, float] = {}
         self._task = asyncio.ensure_future(self._run())
         self.rows = 0
         self.bytes = 0
@@ -121,7 +105,7 @@ class Committer:
         if not group:
             return
         try:
-            calls = await self._commit(group)
+            await self._commit(group)
         except AWAY as error:
             _fail(group, Unavailable("The database does not answer at present.", retry_after_s=2), error)
             return
@@ -138,31 +122,13 @@ class Committer:
         for waiting in group:
             if not waiting.done.done():
                 waiting.done.set_result(None)
-        self._bell.ring(calls)
+        self._caller.committed({(waiting.target.owner_kind, waiting.target.owner_id) for waiting in group})
 
-    async def _commit(self, group: Sequence[Waiting]) -> list[Owner]:
-        due = self._due({(waiting.target.owner_kind, waiting.target.owner_id) for waiting in group})
-        calls: list[Owner] = []
-        async with self._pool.connection(timeout=2) as connection, connection.cursor() as cursor:
-            async with cursor.copy(_COPY) as copy:
-                copy.set_types(_TYPES)
-                for waiting in group:
-                    await copy.write_row(_row(waiting))
-            if due:
-                moment = now()
-                kinds, ids = [kind for kind, _ in due], [owner_id for _, owner_id in due]
-                await cursor.execute(_CALL, (moment, kinds, ids, moment - CALL_AGAIN))
-                calls = await cursor.fetchall()
-        return calls
-
-    def _due(self, owners: set[Owner]) -> list[Owner]:
-        """The owners whose fold this process has not asked for within 200 ms, in lock order."""
-        clock = time.monotonic()
-        due = sorted(owner for owner in owners if self._called.get(owner, 0.0) + CALL_EVERY_S <= clock)
-        if len(self._called) > 10_000:
-            self._called.clear()
-        self._called.update(dict.fromkeys(due, clock))
-        return due
+    async def _commit(self, group: Sequence[Waiting]) -> None:
+        async with self._pool.connection(timeout=2) as connection, connection.cursor() as cursor, cursor.copy(_COPY) as copy:
+            copy.set_types(_TYPES)
+            for waiting in group:
+                await copy.write_row(_row(waiting))
 
 
 def _row(waiting: Waiting) -> tuple[object, ...]:
