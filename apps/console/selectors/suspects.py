@@ -225,7 +225,7 @@ def price_words(price: Price) -> str:
     if price.payback_s is not None:
         parts.append(f"paid back in {words.spell(price.payback_s)}")
     elif price.gpu_hours is None and price.steps is not None:
-        parts.append(f"{words.whole(price.steps)} steps to do again")
+        parts.append(f"{words.count(price.steps, 'step')} to do again")
     return ", ".join(parts)
 
 
