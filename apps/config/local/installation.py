@@ -184,7 +184,7 @@ class Installation:
         if not self.supervisor.children:
             return
         self.voice.say("paceline", "stops …")
-        if self.practising:
+        if self.practising or practice_alive(self.folder.root):  # a page or a command may have started it as well
             self.practice_stop()
         self.folder.environment.unlink(missing_ok=True)
         self.supervisor.stop()
