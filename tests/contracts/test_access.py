@@ -40,6 +40,7 @@ def endpoints() -> Iterator[tuple[str, type[APIView]]]:
 def filled(path: str) -> str:
     """An address with a value for each of its names."""
     path = re.sub(r"\(\?P<(\w+)>([^)]*)\)", lambda found: FILLED[found[1]], path)
+    path = re.sub(r"<int:\w+>", "999999", path)
     path = re.sub(r"<(?:\w+:)?(\w+)>", lambda found: FILLED.get(found[1], "nothing-here"), path)
     return path.replace("^", "").replace("$", "").replace("\\", "")
 
