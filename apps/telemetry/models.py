@@ -187,6 +187,13 @@ class Tile(models.Model):
                 name="telemetry_tile_key",
             )
         ]
+        indexes = [
+            models.Index(
+                fields=["series", "version"],
+                condition=models.Q(ratio=False, level_columns=0, level_entities=0),
+                name="telemetry_tile_changed",
+            )
+        ]
 
 
 class Column(models.Model):

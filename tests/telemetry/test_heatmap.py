@@ -14,7 +14,7 @@ from django.test import Client
 
 from apps.common.ids import id_write
 from apps.runs.services import CheckpointFact, RankPlace, attempt_progress, checkpoint_note, placement_merge
-from apps.telemetry.models import NonFinite
+from apps.telemetry.models import Fact, NonFinite
 from tests.telemetry.values import series_write
 
 pytestmark = pytest.mark.django_db
@@ -179,6 +179,23 @@ class TestWhatIsSaidAboutColumns:
         seen = read(reader, path)
 
         assert [seen["steps"][column] for column in seen["veiled"]] == [100, 101, 102, 110, 111]
+
+    def test_steps_next_to_an_evaluation_are_veiled(
+        self, reader: Client, path: str, attempt: Any, now: datetime
+    ) -> None:
+        series_write(attempt.id, {"compute_s": ramp()}, now=now)
+        times = dict.fromkeys(("happened_at", "received_at", "last_at", "until_at"), now)
+        Fact.objects.create(
+            attempt_id=attempt.id,
+            kind="NOTE",
+            fingerprint=b"e",
+            text="evaluation",
+            payload={"step": 8},
+            current=True,
+            **times,
+        )
+
+        assert read(reader, path)["veiled"] == [0, 1, 2, 8, 9]
 
     def test_a_step_in_which_a_rank_saved_is_veiled_with_the_next(
         self, reader: Client, path: str, attempt: Any, now: datetime

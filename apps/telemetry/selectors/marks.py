@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from apps.engine.detection import skip_columns
 from apps.engine.tiles.layout import Bucket
 from apps.runs.selectors import AttemptRow, checkpoint_steps
-from apps.telemetry.models import Fact, NonFinite
 from apps.telemetry.selectors.cells import cells_read
 from apps.telemetry.selectors.pictures import Flag
 from apps.telemetry.selectors.series import SeriesRow
@@ -42,13 +41,15 @@ class Marks:
 
 def marks_of(attempt: AttemptRow) -> Marks:
     """Return an attempt's steps that are no evidence."""
-    evaluations = Fact.objects.filter(attempt_id=attempt.id, text=EVALUATION, payload__has_key="step").order_by("pk")
     first = attempt.first_step if attempt.first_step is not None else attempt.resumed_from_step or 0
-    return Marks(
-        first_step=first,
-        checkpoints=tuple(checkpoint_steps(attempt.id)),
-        evaluations=tuple(int(payload["step"]) for payload in evaluations.values_list("payload", flat=True)),
-    )
+    with cursor() as c:
+        c.execute(
+            """SELECT (payload->>'step')::float8::int8 FROM telemetry_fact
+               WHERE attempt_id = %s AND text = %s AND jsonb_typeof(payload->'step') = 'number' ORDER BY id""",
+            (attempt.id, EVALUATION),
+        )
+        evaluations = tuple(row[0] for row in c)
+    return Marks(first_step=first, checkpoints=tuple(checkpoint_steps(attempt.id)), evaluations=evaluations)
 
 
 def veiled_of(marks: Marks, series: SeriesRow, bucket: Bucket, *, world: int) -> NDArray[np.bool_]:
@@ -73,11 +74,15 @@ def flags_of(series: SeriesRow, metric: int, bucket: Bucket, row_of: NDArray[np.
     row_of: int64 [rank], the drawn row of each rank, -1 = not drawn.
     """
     first = bucket.start * bucket.steps
-    found = NonFinite.objects.filter(
-        series_id=series.id, metric=metric, step__gte=first, step__lt=first + bucket.columns * bucket.steps
-    ).order_by("-step", "rank")
+    with cursor() as c:
+        c.execute(
+            """SELECT step, rank, which FROM telemetry_nonfinite WHERE series_id = %s AND metric = %s
+               AND step >= %s AND step < %s ORDER BY step DESC, rank LIMIT %s""",
+            (series.id, metric, first, first + bucket.columns * bucket.steps, MOST_FLAGS),
+        )
+        found = c.fetchall()
     out: dict[Flag, None] = {}
-    for step, rank, which in found.values_list("step", "rank", "which")[:MOST_FLAGS]:
+    for step, rank, which in found:
         row = int(row_of[rank]) if 0 <= rank < len(row_of) else -1
         if row >= 0:
             out[row, (step - first) // bucket.steps, which] = None

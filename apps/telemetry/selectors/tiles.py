@@ -10,7 +10,6 @@ from apps.engine.tiles.hot import ABSENT
 from apps.engine.tiles.layout import BLOCK, TILE_COLUMNS
 from apps.engine.tiles.pooled import Plane
 from apps.engine.tiles.pyramid import Pooled
-from apps.telemetry.models import SeriesOrder
 from apps.telemetry.selectors.cells import Cells
 from apps.telemetry.selectors.sql import cursor
 
@@ -113,7 +112,9 @@ def medians_read(series_id: int, metric: int, *, first_tile: int, end_tile: int)
 
 def orders_of(series_id: int) -> set[str]:
     """Return the versions of the stage-node orders that pooled tiles of a series are made with."""
-    return set(SeriesOrder.objects.filter(series_id=series_id).values_list("version", flat=True))
+    with cursor() as c:
+        c.execute("SELECT version FROM telemetry_seriesorder WHERE series_id = %s", (series_id,))
+        return {row[0] for row in c}
 
 
 def patched_in(series_id: int, *, first_tile: int, end_tile: int) -> list[int]:
