@@ -87,7 +87,7 @@ def windows_evaluate(*, attempt_id: int, now: datetime) -> int:
                 if len(fresh):
                     window = window_of(scene, now=now, columns=fresh, beats=beats, nonfinite=_between(bad, fresh))
                     _look(detector, window, scene, row, journal=journal, now=now)
-            best = best_pace_learn(attempt_id=attempt_id, columns=columns, now=now)
+            best = best_pace_learn(attempt_id=attempt_id, columns=columns, is_slow=run.slow, now=now)
             run_status_refresh(run_by_id(run.id), attempt_id=attempt_id, best_step_s=best)
         looked += len(settled.steps)
         if len(settled.steps) < COLUMNS_AT_ONCE:

@@ -43,8 +43,11 @@ def run_status_refresh(run: RunRow, *, attempt_id: int, best_step_s: float | Non
         status_update(run_id=run.id, **changed)
 
 
-def best_pace_learn(*, attempt_id: int, columns: Columns, now: datetime) -> float | None:
-    """Return the attempt's own best step time in seconds after these columns, None as long as it is not known."""
+def best_pace_learn(*, attempt_id: int, columns: Columns, is_slow: bool, now: datetime) -> float | None:
+    """Return the attempt's own best step time in seconds after these columns, None as long as it is not known.
+
+    While something is known to slow it (`is_slow`) nothing is learnt: the best of slow steps is no best.
+    """
     row, _ = DetectorState.objects.get_or_create(attempt_id=attempt_id, cause=PACE, defaults={"evaluated_at": now})
     fresh = columns.steps > (row.watermark if row.watermark is not None else -1)
     step_s = columns.values.get("step_s")
@@ -54,7 +57,7 @@ def best_pace_learn(*, attempt_id: int, columns: Columns, now: datetime) -> floa
     usable = fresh & ~columns.skip
     with np.errstate(all="ignore"):
         medians: Sequence[float] = np.nanmedian(step_s[:, usable], axis=0).tolist() if usable.any() else []
-    pace = pace.learn(medians)
+    pace = pace if is_slow else pace.learn(medians)
     row.memory, row.watermark, row.evaluated_at = pace.write(), int(columns.steps[-1]), now
     row.save()
     return pace.best_step_s

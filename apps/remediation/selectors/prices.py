@@ -9,6 +9,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from apps.diagnosis.choices import FindingState
+from apps.diagnosis.selectors import findings_of
 from apps.engine.estimates.price import Spread, payback_steps, spread_of
 from apps.remediation.choices import AT_A_SAVE, Moment
 from apps.runs.choices import AttemptState
@@ -63,15 +65,22 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How the run goes: its ranks, a step's length now and at its best, and what going on like this costs an hour."""
+    """How the run goes: its ranks, a step's length now and at its best, and what going on like this costs an hour.
+
+    `found_s`: seconds that open findings say they add to each step; it goes before the run's own best, which an attempt
+    that was slow from its beginning does not know.
+    """
 
     ranks: int | None
     step_s: float | None
     best_step_s: float | None
+    found_s: float | None = None
 
     @property
     def slow_s(self) -> float | None:
-        """Return the seconds that each step takes longer than at its best, None if not measured."""
+        """Return the seconds that each step takes longer than it has to, None if not measured."""
+        if self.found_s is not None:
+            return self.found_s
         if not self.step_s or not self.best_step_s:
             return None
         return max(0.0, self.step_s - self.best_step_s)
@@ -134,7 +143,9 @@ def saves_of(run: RunRow) -> Saves:
 
 def pace_of(run: RunRow) -> Pace:
     """Return how a run goes now."""
-    return Pace(ranks=run.world_size, step_s=run.step_s, best_step_s=run.own_best_step_s)
+    open_ones = findings_of(attempt_id=run.attempt_id, state=FindingState.OPEN) if run.attempt_id is not None else []
+    found_s = max((row.cost_s for row in open_ones if row.cost_s is not None), default=None)
+    return Pace(ranks=run.world_size, step_s=run.step_s, best_step_s=run.own_best_step_s, found_s=found_s)
 
 
 def resume_step_default(run: RunRow) -> int | None:
