@@ -227,6 +227,44 @@ class TestWhatIsSaidAboutColumns:
         ]
 
 
+class TestTimeAxis:
+    def test_gaps_and_stalls_have_their_real_width(
+        self, reader: Client, path: str, attempt: Any, now: datetime
+    ) -> None:
+        # Ten steps of 8 s, 64 s of nothing, then one step that took 80 s.
+        series_write(attempt.id, {"compute_s": np.ones((8, 10)), "step_s": np.full((8, 10), 8)}, now=now, step_s=8)
+        series_write(
+            attempt.id, {"compute_s": np.full((8, 1), 9), "step_s": np.full((8, 1), 80)}, first=27, now=now, step_s=8
+        )
+
+        seen = read(reader, path, metric="compute_s", axis="time", columns=60, from_=0)
+
+        start = now.timestamp() * 1000
+        widths = {later - earlier for earlier, later in zip(seen["times"], seen["times"][1:], strict=False)}
+        by_time = {(at - start) / 1000: line for at, line in zip(seen["times"], seen["cells"][3], strict=True)}
+        assert widths == {4000}
+        assert all(by_time[at] == 1 for at in range(4, 80, 4))
+        assert all(by_time[at] is None for at in range(84, 144, 4))
+        assert all(by_time[at] == 9 for at in range(148, 224, 4))
+        assert seen["steps"][seen["times"].index(start + 100_000)] is None
+        assert seen["steps"][seen["times"].index(start + 160_000)] == 27
+
+    def test_a_mark_stands_where_its_step_ended(self, reader: Client, path: str, attempt: Any, now: datetime) -> None:
+        series = series_write(attempt.id, {"loss": ramp(steps=10)}, now=now, step_s=8)
+        NonFinite.objects.create(series_id=series.id, step=5, metric=series.numbers["loss"], rank=2, which="NAN")
+
+        seen = read(reader, path, axis="time", metric="loss", columns=40)
+
+        ((row, column, which),) = seen["flags"]
+        assert (row, which) == (2, "NAN")
+        assert seen["times"][column] <= (now.timestamp() + 48) * 1000 <= seen["times"][column] + 8_000
+
+    def test_nothing_over_time_is_nothing(self, reader: Client, path: str) -> None:
+        seen = read(reader, path, axis="time")
+
+        assert (seen["times"], seen["steps"]) == ([], [])
+
+
 class TestOnlyWhatChanged:
     def test_a_cursor_brings_new_columns_alone(self, reader: Client, path: str, attempt: Any, now: datetime) -> None:
         series_write(attempt.id, {"compute_s": ramp(steps=10)}, now=now)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -112,6 +112,24 @@ class TestAttemptsSideBySide:
         after = read(reader, "runs/dense-7b/heatmap", since=before["cursor"])
 
         assert (after["steps"], after["attempts"]) == ([12], [2])
+
+    def test_over_time_the_gap_between_two_attempts_has_its_real_width(
+        self, reader: Client, make_attempt: Callable[..., Any], run: Any, now: datetime
+    ) -> None:
+        for number, first, late_s in ((1, 0, 0), (2, 20, 900)):
+            attempt = make_attempt(run, key=f"slurm:{number}.0.0")
+            cells = {"compute_s": np.full((8, 20), number), "step_s": np.full((8, 20), 5)}
+            series_write(attempt.id, cells, first=first, now=now + timedelta(seconds=late_s))
+            attempt_progress(attempt_id=attempt.id, first_step=first, last_step=first + 19, now=now)
+            attempt_end(attempt_id=attempt.id, reason="CRASHED", authority="CLIENT", by="t", source="API", now=now)
+
+        seen = read(reader, "runs/dense-7b/heatmap", metric="compute_s", axis="time", columns=300, from_=0)
+
+        since = [(at - now.timestamp() * 1000) / 1000 for at in seen["times"]]
+        shown = dict(zip(since, seen["cells"][0], strict=True))
+        assert {value for at, value in shown.items() if 4 <= at <= 92} == {1}
+        assert {value for at, value in shown.items() if 104 <= at <= 992} == {None}
+        assert {value for at, value in shown.items() if 1004 <= at <= 1092} == {2}
 
     def test_a_run_without_attempts_is_an_empty_picture(self, reader: Client, run: Any) -> None:
         seen = read(reader, "runs/dense-7b/heatmap")

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, cast
 
+import numpy as np
 from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -18,10 +19,11 @@ from apps.engine.tiles.rows import ORDERS
 from apps.runs.selectors import AttemptRow, attempt_by_code, attempts_of, run_by_code, run_by_id
 from apps.telemetry.api.asking import ask_read
 from apps.telemetry.api.pictures import BINARY, line_answer, picture_binary, picture_json
-from apps.telemetry.selectors.heatmap import heatmap_open, heatmap_read
+from apps.telemetry.selectors.heatmap import View, heatmap_open, heatmap_read
 from apps.telemetry.selectors.lines import line_open, line_read
 from apps.telemetry.selectors.pictures import AXES, Heatmap, picture_empty
 from apps.telemetry.selectors.stitched import run_heatmap_open, run_heatmap_read
+from apps.telemetry.selectors.timeaxis import durations_of, over_time
 
 PARAMETERS = [
     OpenApiParameter("metric", str, description="default compute_s, else step_s"),
@@ -68,7 +70,7 @@ class AttemptHeatmap(Picture):
     @extend_schema(operation_id="attempts_heatmap", parameters=PARAMETERS, responses=OpenApiTypes.OBJECT)
     def get(self, request: Request, attempt: str) -> Response:
         view = heatmap_open(attempt_read(self, attempt), ask_read(request))
-        return self.answer(request, view.key, lambda: heatmap_read(view))
+        return self.answer(request, view.key, lambda: _on_axis(heatmap_read(view), [view]))
 
 
 class RunHeatmap(Picture):
@@ -83,7 +85,12 @@ class RunHeatmap(Picture):
         run = run_by_code(code)
         self.check_cluster(run.cluster_id)
         view = run_heatmap_open(attempts_of(run.id), ask_read(request))
-        return self.answer(request, (run.id, *view.key), lambda: run_heatmap_read(view) or picture_empty(view.ask))
+
+        def draw() -> Heatmap:
+            picture = run_heatmap_read(view)
+            return picture_empty(view.ask) if picture is None else _on_axis(picture, view.views)
+
+        return self.answer(request, (run.id, *view.key), draw)
 
 
 class AttemptSeries(Picture):
@@ -97,6 +104,17 @@ class AttemptSeries(Picture):
         row = attempt_read(self, attempt)
         view = line_open(row, metric=ask.metric, first=ask.first, end=ask.end, columns=ask.columns)
         return with_etag(request, etag_of("line", *view.key), lambda: Response(line_answer(line_read(view))))
+
+
+def _on_axis(picture: Heatmap, views: Sequence[View]) -> Heatmap:
+    """The picture on the axis that was asked for."""
+    if views[-1].ask.axis == "step":
+        return picture
+    took = np.full(len(picture.drawn.steps), np.nan)
+    for view in views:
+        mine = picture.drawn.attempts == view.attempt.number
+        took[mine] = durations_of(view, picture.drawn.steps[mine], steps_per_column=picture.steps_per_column)
+    return over_time(picture, durations_s=took, columns=views[-1].ask.columns)
 
 
 def attempt_read(door: Door, code: str) -> AttemptRow:

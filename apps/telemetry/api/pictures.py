@@ -42,7 +42,7 @@ def picture_head(picture: Heatmap) -> dict[str, Any]:
         "worst": picture.metric.worst,
         "version": picture.version,
         "rows": rows_answer(picture),
-        "steps": drawn.steps.tolist(),
+        "steps": [step if step >= 0 else None for step in drawn.steps.tolist()],
         "steps_per_column": picture.steps_per_column,
         "flags": drawn.flags,
         "pooled": {"rows": picture.rows.ranks_per_row, "columns": picture.steps_per_column, "how": picture.how},

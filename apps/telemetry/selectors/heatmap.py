@@ -135,10 +135,10 @@ def heatmap_read(view: View) -> Heatmap:
 
 
 def _wanted(view: View) -> list[Bucket]:
-    """The stretches of columns to draw. Sorted rows are sorted by all columns, so there is no part of that picture."""
+    """The stretches of columns to draw. Rows sorted by all columns, and time, leave no part of a picture alone."""
     if view.series is None or view.bucket is None or view.metric.name not in view.series.numbers:
         return []
-    if not view.ask.since or view.ask.order == "slowest":
+    if not view.ask.since or view.ask.order == "slowest" or view.ask.axis == "time":
         return [view.bucket]
     changed = changed_columns(view.series, view.bucket, since=view.ask.since, form=view.form)
     return [view.bucket] if changed is None else runs_of(view.bucket, changed)

@@ -139,7 +139,8 @@ def run_heatmap_read(view: RunView) -> Heatmap | None:
 def _wanted(view: RunView, bucket: Bucket) -> list[Bucket]:
     """The stretches of columns to draw: only the newest attempt still changes, or the cursor does not fit."""
     newest = view.newest
-    if newest is None or newest.series is None or not view.ask.since or view.ask.order == "slowest":
+    whole = not view.ask.since or view.ask.order == "slowest" or view.ask.axis == "time"
+    if newest is None or newest.series is None or whole:
         return [bucket]
     changed = changed_columns(newest.series, bucket, since=view.ask.since, form=view.form)
     return [bucket] if changed is None else runs_of(bucket, changed)
