@@ -47,3 +47,4 @@ async def door_open(token: str | None = None) -> AsyncIterator[Caller]:
             yield Caller(http, token)
         finally:
             await door.close()
+
