@@ -1,0 +1,207 @@
+"""What people do, in a real browser: write into a timeline that others look at, and confirm an action on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.console.browser import Reader, chromium
+
+pytestmark = pytest.mark.browser
+
+LONG_MS = 30_000
+REASON = "Throttles on heat since noon, all GPUs"
+
+
+@pytest.fixture
+def browser() -> Iterator[Any]:
+    with chromium() as made:
+        yield made
+
+
+def come(browser: Any, site: Any, name: str, path: str) -> Reader:
+    reader = Reader(browser, site, name=name)
+    reader.page.set_default_timeout(LONG_MS)
+    reader.open(path)
+    reader.settle()
+    return reader
+
+
+class TestTimeline:
+    def test_a_note_appears_at_the_others_screen_and_does_not_disturb_what_they_write(
+        self, browser: Any, site: Any, incident: Any, operator: Any, make_user: Any
+    ) -> None:
+        make_user("OPERATOR", "second")
+        path = f"/incidents/{incident.number}"
+        one, other = come(browser, site, "operator", path), come(browser, site, "second", path)
+        other.page.fill("#note-text", "half a sen")
+
+        one.page.fill("#note-text", "All at once, so it is air")
+        one.page.click("#write button[type=submit]")
+
+        other.page.wait_for_function("() => document.querySelector('#tl').innerText.includes('so it is air')")
+        assert other.page.input_value("#note-text") == "half a sen"
+        assert one.page.input_value("#note-text") == ""
+        assert one.errors + other.errors == []
+
+    def test_readers_see_each_other(
+        self, browser: Any, site: Any, incident: Any, operator: Any, make_user: Any
+    ) -> None:
+        make_user("VIEWER", "researcher")
+        path = f"/incidents/{incident.number}"
+        one = come(browser, site, "operator", path)
+        come(browser, site, "researcher", path)
+
+        one.page.wait_for_function("() => document.querySelector('#here').innerText.includes('researcher')")
+
+    def test_a_note_between_two_rows_gets_a_time_between_them_and_says_when_it_was_written(
+        self, browser: Any, site: Any, incident: Any, operator: Any
+    ) -> None:
+        reader = come(browser, site, "operator", f"/incidents/{incident.number}")
+        rows = reader.page.locator("#tl > li[data-at]")
+        rows.nth(1).hover()
+        rows.nth(1).locator("[data-insert]").click()
+        reader.page.fill("#note-text", "Fan at 60 % since then")
+
+        reader.page.click("#write button[type=submit]")
+
+        note = reader.page.locator("#tl li.person-row", has_text="Fan at 60 %")
+        note.wait_for()
+        times = [row.get_attribute("data-at") for row in rows.all()]
+        assert times == sorted(times)
+        assert "written" in note.inner_text()
+
+    def test_chips_hide_rows_and_the_address_keeps_it(
+        self, browser: Any, site: Any, incident: Any, operator: Any
+    ) -> None:
+        reader = come(browser, site, "operator", f"/incidents/{incident.number}")
+
+        reader.page.click("[data-chip=findings]")
+
+        assert reader.page.locator("#tl > li[data-group=findings]:visible").count() == 0
+        assert "hide=" in reader.page.url
+        reader.page.reload()
+        assert reader.page.locator("#tl > li[data-group=findings]:visible").count() == 0
+
+    def test_times_are_the_readers_with_utc_under_the_pointer(
+        self, browser: Any, site: Any, incident: Any, operator: Any
+    ) -> None:
+        reader = come(browser, site, "operator", f"/incidents/{incident.number}")
+        shown = reader.page.locator("#tl time").first
+
+        assert shown.get_attribute("title").endswith("UTC")
+        local = shown.inner_text()
+        reader.page.click("[data-zone=utc]")
+        assert shown.inner_text() != local
+
+
+class TestConfirm:
+    PATH = "/runs/dense-7b/actions/new?kind=STOP_RUN"
+
+    @pytest.fixture
+    def large(self, attempt: Any, pace: Any) -> None:
+        """A run whose name must be typed, with a launcher of its own."""
+        from apps.fleet.selectors import cluster_by_name
+        from apps.runs.services import run_put
+
+        fields = {
+            "limits": {"confirm_above_ranks": 4},
+            "launcher": {"kind": "WEBHOOK", "url": "http://127.0.0.1:9/", "secret": "x" * 32},
+        }
+        run_put(
+            slug="dense-7b",
+            cluster_id=cluster_by_name("north").id,
+            fields=fields,
+            by="test",
+            source="API",
+            now=attempt.started_at,
+        )
+
+    def test_the_button_is_on_only_when_all_is_said(self, browser: Any, site: Any, operator: Any, large: None) -> None:
+        reader = come(browser, site, "operator", self.PATH)
+        page = reader.page
+
+        assert page.is_disabled("#go")
+        page.fill("#reason", "too short")
+        assert "1 more character" in page.inner_text("#lack")
+        page.fill("#reason", REASON)
+        page.fill("#typed", "dense-7")
+        assert "1 letter is missing" in page.inner_text("#lack")
+        page.fill("#typed", "dense-7b")
+        assert page.is_enabled("#go")
+        assert reader.errors == []
+
+    def test_enter_never_confirms_and_escape_leaves(self, browser: Any, site: Any, operator: Any, large: None) -> None:
+        from apps.remediation.models import Action
+
+        reader = come(browser, site, "operator", self.PATH)
+        reader.page.fill("#reason", REASON)
+        reader.page.fill("#typed", "dense-7b")
+
+        reader.page.press("#typed", "Enter")
+        reader.page.press("#typed", "Escape")
+
+        reader.page.wait_for_url("**/runs/dense-7b")
+        assert Action.objects.count() == 0
+
+    def test_choosing_a_moment_changes_the_button(self, browser: Any, site: Any, operator: Any, large: None) -> None:
+        reader = come(browser, site, "operator", "/runs/dense-7b/actions/new?kind=RESTART_RUN&node=trn001")
+
+        assert reader.page.inner_text("#go") == "Exclude and restart now"
+        reader.page.check("input[name=when][value=CHECKPOINT_FIRST]")
+        assert reader.page.inner_text("#go") == "Checkpoint, exclude, restart"
+
+    def test_a_run_that_moves_on_while_one_reads_turns_the_button_off(
+        self, browser: Any, site: Any, operator: Any, large: None, run: Any, make_attempt: Any, later: Any
+    ) -> None:
+        reader = come(browser, site, "operator", self.PATH)
+        page = reader.page
+        page.fill("#reason", REASON)
+        page.fill("#typed", "dense-7b")
+        make_attempt(run, key="slurm:2.0.0", force=True, now=later(60))
+
+        page.evaluate("() => window.htmx.trigger('#figures', 'every') || window.htmx.ajax('GET', "
+                      "document.querySelector('#figures').getAttribute('hx-get'), {target: '#figures'})")  # fmt: skip
+
+        page.wait_for_selector("#changed:visible")
+        assert page.is_disabled("#go")
+        assert page.input_value("#typed") == ""
+        page.click("#looked")
+        page.fill("#typed", "dense-7b")
+        assert page.is_enabled("#go")
+
+
+class TestFrame:
+    def test_a_theme_is_remembered(self, browser: Any, site: Any, viewer: Any) -> None:
+        reader = come(browser, site, "viewer", "/runs")
+
+        reader.page.keyboard.press("t")
+        reader.page.reload()
+
+        assert reader.page.evaluate("() => document.documentElement.dataset.theme") == "dark"
+
+    def test_question_mark_shows_the_keys_and_g_n_goes_to_the_nodes(self, browser: Any, site: Any, viewer: Any) -> None:
+        reader = come(browser, site, "viewer", "/runs")
+
+        reader.page.keyboard.press("?")
+        assert reader.page.is_visible("#keys")
+        reader.page.keyboard.press("Escape")
+        reader.page.keyboard.press("g")
+        reader.page.keyboard.press("n")
+
+        reader.page.wait_for_url("**/nodes")
+        assert reader.errors == []
+
+    def test_a_page_works_without_javascript(self, browser: Any, site: Any, operator: Any, incident: Any) -> None:
+        context = browser.new_context(java_script_enabled=False)
+        reader = Reader(browser, site, name="operator")
+        context.add_cookies(reader.context.cookies())
+        page = context.new_page()
+
+        page.goto(f"{site.url}/incidents/{incident.number}")
+        page.fill("#note-text", "written without a script")
+        page.click("#write button[type=submit]")
+
+        assert "written without a script" in page.inner_text("#tl")
