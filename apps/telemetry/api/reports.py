@@ -26,7 +26,7 @@ class RawParser(BaseParser):
 
     media_type = "application/json"
 
-    def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> bytes:  # noqa: ARG002
+    def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:  # noqa: ARG002
         most = settings.PACELINE_LIMITS["report_bytes"]
         raw: bytes = stream.read()
         if parser_context["request"].headers.get("Content-Encoding", "").lower() == "gzip":
@@ -60,6 +60,7 @@ def _take(door: Door, request: Request, target: Target) -> Response:
     if door.principal.cluster_id not in (None, target.cluster_id):
         raise Forbidden("This token is for another cluster.")
     kind = ScopeKind(target.scope_kind).value
-    head = head_read(request.data or b"", scope_kind=kind, default_sender=door.principal.name)
+    raw: Any = request.data  # bytes, as RawParser leaves them
+    head = head_read(raw or b"", scope_kind=kind, default_sender=door.principal.name)
     inbox_put(target=target, head=head, now=now())
     return Response({"accepted": True, "ignored": list(head.ignored)}, 202)

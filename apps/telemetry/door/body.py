@@ -51,22 +51,23 @@ async def body_read(headers: Mapping[bytes, bytes], receive: Receive, *, most: i
 async def _receive(receive: Receive, most: int) -> bytes:
     message = await receive()
     if message["type"] == "http.request" and not message.get("more_body"):
-        return _checked(message.get("body", b""), most)
+        whole: bytes = message.get("body", b"")
+        _check_size(whole, most)
+        return whole
     parts = bytearray()
     while True:
         if message["type"] == "http.disconnect":
             raise Disconnected
         parts += message.get("body", b"")
-        _checked(parts, most)
+        _check_size(parts, most)
         if not message.get("more_body"):
             return bytes(parts)
         message = await receive()
 
 
-def _checked(raw: Any, most: int) -> Any:
+def _check_size(raw: bytes | bytearray, most: int) -> None:
     if len(raw) > most:
         raise too_large(most)
-    return raw
 
 
 def _check_type(content_type: bytes) -> None:

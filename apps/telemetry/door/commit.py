@@ -125,7 +125,11 @@ class Committer:
         self._caller.committed({(waiting.target.owner_kind, waiting.target.owner_id) for waiting in group})
 
     async def _commit(self, group: Sequence[Waiting]) -> None:
-        async with self._pool.connection(timeout=2) as connection, connection.cursor() as cursor, cursor.copy(_COPY) as copy:
+        async with (
+            self._pool.connection(timeout=2) as connection,
+            connection.cursor() as cursor,
+            cursor.copy(_COPY) as copy,
+        ):
             copy.set_types(_TYPES)
             for waiting in group:
                 await copy.write_row(_row(waiting))

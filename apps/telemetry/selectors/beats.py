@@ -1,6 +1,6 @@
 """The newest beats of a sender's ranks as bytes, and back."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -59,7 +59,7 @@ def beats_raw(raw: bytes, heard: float) -> Beats:
     return beats_packed(usable, heard)
 
 
-def _readable(raw: bytes):  # type: ignore[no-untyped-def]
+def _readable(raw: bytes) -> Iterator[_Beat]:
     try:
         items = _raws.decode(raw)
     except (msgspec.MsgspecError, RecursionError):

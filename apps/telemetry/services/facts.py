@@ -213,7 +213,7 @@ def _write(
     payload: Mapping[str, Any],
 ) -> None:
     word = _STREAM_WORDS[FactKind(kind)]
-    more = {"happened_at": happened_at, "subject": dict(subject), "payload": dict(payload)}
+    more: dict[str, Any] = {"happened_at": happened_at, "subject": dict(subject), "payload": dict(payload)}
     if node_id is not None:
         node_event(log, node_id=node_id, kind=word.replace("rank.", "node."), text=text, source=Source.SENDER, **more)
     elif run_id is not None:

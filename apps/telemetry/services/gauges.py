@@ -15,7 +15,7 @@ from apps.telemetry.choices import Reason, SeriesKind
 from apps.telemetry.selectors.gauges import column_of
 from apps.telemetry.selectors.patches import PATCH
 from apps.telemetry.services.parse import Refused
-from apps.telemetry.stores.hot import blocks_load, blocks_save, patches_add
+from apps.telemetry.stores.hot import Loaded, blocks_load, blocks_save, patches_add
 from apps.telemetry.stores.series import Writing, metrics_add, series_open, series_save
 
 KEPT = timedelta(days=7)
@@ -176,7 +176,14 @@ def _write_hot(batch: _Batch, done: GaugesDone) -> None:
         blocks_save(series, loaded, cols=at_cols, blocks=at_blocks, width=series.row.width)
 
 
-def _reduce(batch: _Batch, loaded, blocks, entities, values, late) -> Written:  # type: ignore[no-untyped-def]
+def _reduce(
+    batch: _Batch,
+    loaded: Loaded,
+    blocks: NDArray[np.int64],
+    entities: NDArray[np.int64],
+    values: NDArray[np.float32],
+    late: NDArray[np.bool_],
+) -> Written:
     """Write each metric's values by its reducer; of LAST, what is late only fills."""
     written = Written()
     place = {metric_id: row for row, metric_id in enumerate(loaded.metric_ids)}

@@ -73,7 +73,8 @@ def processes_load(senders: Collection[tuple[str, int, str]]) -> dict[Key, Proce
         c.execute(_LOAD, tuple(map(list, zip(*senders, strict=True))) if senders else ([], [], []))
         for kind, scope_id, sender, boot, *known, boot_id, beats, drops in c:
             key = (kind, scope_id, sender, boot)
-            found[key] = Process(key, *known, beats=bytes(beats), drops=orjson.loads(drops), boot_id=boot_id)
+            rest: dict[str, Any] = {"beats": bytes(beats), "drops": orjson.loads(drops), "boot_id": boot_id}
+            found[key] = Process(key, *known, **rest)
     return found
 
 

@@ -65,7 +65,8 @@ def blocks_save(series: Writing, loaded: Loaded, *, cols: Keys, blocks: Keys, wi
     keys = (cols.tolist(), blocks.tolist(), present.tolist(), widths, blobs)
     with cursor() as c:
         c.execute(_SAVE, (series.id, series.version, list(loaded.metric_ids), *keys))
-    return present - loaded.present
+    grown: NDArray[np.int64] = present - loaded.present
+    return grown
 
 
 def patches_add(series: Writing, rows: NDArray[np.void]) -> None:

@@ -1,6 +1,6 @@
 """The values of many reports as a few arrays, checked together."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -94,8 +94,13 @@ def values_check(bulk: Bulk, entries: Sequence[Entry], refusals: Refusals) -> li
 
 
 def refuse(
-    bulk: Bulk, mask: NDArray[np.bool_], entries: Sequence[Entry], refusals: Refusals, reason: Reason, show
-) -> None:  # type: ignore[no-untyped-def]
+    bulk: Bulk,
+    mask: NDArray[np.bool_],
+    entries: Sequence[Entry],
+    refusals: Refusals,
+    reason: Reason,
+    show: Callable[[int], str],
+) -> None:
     """Count the samples that `mask` marks against their senders, each with a sample that `show(position)` gives."""
     if not mask.any():
         return
@@ -114,19 +119,23 @@ def _bulk(names: tuple[str, ...], members: Sequence[tuple[int, tuple[str, ...], 
     return Bulk(names, values, *(np.concatenate([part[n] for part in parts]) for n in (1, 2, 3)))
 
 
-def _stacked(n_metrics: int, runs) -> Iterator[tuple[NDArray, NDArray, NDArray, NDArray]]:  # type: ignore[no-untyped-def, type-arg]
+Member = tuple[int, tuple[str, ...], int, Samples]
+Arrays = tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+
+
+def _stacked(n_metrics: int, runs: Iterable[tuple[tuple[int, int], Iterable[Member]]]) -> Iterator[Arrays]:
     """Reports of equal size in one go: bytes joined, lists made arrays."""
     for (n_ranks, n_steps), run in runs:
         found = list(run)
         count, cells = len(found), n_ranks * n_steps
         joined = b"".join([samples.bits for *_, samples in found])
         values = np.frombuffer(joined, "<f4").reshape(count, n_metrics, cells)
-        values = values.transpose(1, 0, 2).reshape(n_metrics, count * cells)
+        by_metric = values.transpose(1, 0, 2).reshape(n_metrics, count * cells)
         ranks = np.array([samples.ranks for *_, samples in found], np.int64)
         steps = np.array([samples.steps for *_, samples in found], np.int64)
         source = np.array([number for _, _, number, _ in found], np.int64)
         yield (
-            values,
+            by_metric,
             np.repeat(ranks, n_steps, axis=1).reshape(-1),
             np.tile(steps, (1, n_ranks)).reshape(-1),
             np.repeat(source, cells),

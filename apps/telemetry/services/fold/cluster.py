@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -183,7 +183,7 @@ def _facts_keep(work: _Work, entries: Sequence[NodeEntry], nodes: Mapping[int, N
             work.refusals.add(entries[0].row, Refused(Reason.EVENTS_MANY, f"{len(told):,} events at once", many))
 
 
-def _boot_ids(processes) -> dict[int, str]:  # type: ignore[no-untyped-def]
+def _boot_ids(processes: Iterable[Process]) -> dict[int, str]:
     """The newest boot id that each node was heard with before this fold."""
     newest: dict[int, Process] = {}
     for process in processes:

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from apps.telemetry.selectors.patches import PATCH
 from apps.telemetry.services.fold.bulk import Bulk, OddValue, bulks_of, ranks_check, refuse, values_check
 from apps.telemetry.services.fold.entries import Entry, Refusals
 from apps.telemetry.services.parse.steps import name_is_usable
-from apps.telemetry.stores.hot import blocks_load, blocks_save, patches_add
+from apps.telemetry.stores.hot import Loaded, blocks_load, blocks_save, patches_add
 from apps.telemetry.stores.series import Writing, columns_note, metrics_add
 
 FAR_STEPS = 10_000
@@ -84,10 +85,10 @@ def _names_check(series: Writing, bulk: Bulk, entries: Sequence[Entry], refusals
     without_room = metrics_add(series, [n for n in bulk.names if n not in unusable], most=bounds.most_metrics)
     if not unusable and not without_room:
         return bulk
-    for names, reason in ((unusable, Reason.METRIC_NAME), (without_room, Reason.METRICS_MANY)):
-        for name in sorted(names):
+    for wrong, reason in ((unusable, Reason.METRIC_NAME), (without_room, Reason.METRICS_MANY)):
+        for name in sorted(wrong):
             given = ~np.isnan(bulk.values[bulk.names.index(name)])
-            refuse(bulk, given, entries, refusals, reason, lambda _at, name=name: name[:80])
+            refuse(bulk, given, entries, refusals, reason, partial(_named, name))
     rows = [n for n, name in enumerate(bulk.names) if name not in unusable and name not in without_room]
     names = tuple(bulk.names[n] for n in rows)
     whole = Bulk(names, bulk.values[rows], bulk.ranks, bulk.steps, bulk.source)
@@ -121,10 +122,16 @@ def _far_check(
         return pairs
     series.row.far_ranks = np.packbits(ranks).tobytes()
     for (bulk, _), mask in zip(pairs, far, strict=True):
-        refuse(
-            bulk, mask, entries, refusals, Reason.STEP_FAR, lambda at, bulk=bulk: f"step {bulk.steps[at]} after {base}"
-        )
+        refuse(bulk, mask, entries, refusals, Reason.STEP_FAR, partial(_step_named, bulk, base))
     return [(bulk.kept(~mask), rule) for (bulk, rule), mask in zip(pairs, far, strict=True)]
+
+
+def _named(name: str, _at: int) -> str:
+    return name[:80]
+
+
+def _step_named(bulk: Bulk, base: int, at: int) -> str:
+    return f"step {bulk.steps[at]} after {base}"
 
 
 def _usual_step(pairs: Sequence[tuple[Bulk, Rule]]) -> int:
@@ -167,8 +174,8 @@ def _write_hot(series: Writing, pairs: Sequence[tuple[Bulk, Rule]], outcome: Out
 
 
 def _scatter(
-    series: Writing, loaded, bulk: Bulk, rule: Rule, key: NDArray[np.int64], chunk: NDArray[np.int64]
-) -> Written:  # type: ignore[no-untyped-def]
+    series: Writing, loaded: Loaded, bulk: Bulk, rule: Rule, key: NDArray[np.int64], chunk: NDArray[np.int64]
+) -> Written:
     place = np.searchsorted(chunk, key)
     inside = (key >= chunk[0]) & (key <= chunk[-1])
     if not inside.any():
