@@ -288,6 +288,19 @@ class TestOnlyWhatChanged:
 
         assert (after["steps"], after["cells"][0]) == ([4], [9])
 
+    def test_a_hot_column_that_grows_is_read_again_and_so_are_its_ratios(
+        self, reader: Client, path: str, attempt: Any, now: datetime
+    ) -> None:
+        half = np.where(np.arange(8)[:, None] < 4, 2.0, np.nan)
+        series_write(attempt.id, {"compute_s": half}, now=now)
+        before = read(reader, path, relative="peers")["cells"]
+        series_write(attempt.id, {"compute_s": np.where(np.isnan(half), 6.0, np.nan)}, now=now)
+
+        after = read(reader, path, relative="peers")["cells"]
+
+        assert [line[0] for line in before] == [1, 1, 1, 1, None, None, None, None]
+        assert [line[0] for line in after] == [0.5] * 4 + [1.5] * 4
+
     def test_a_cursor_of_another_picture_brings_everything(
         self, reader: Client, path: str, attempt: Any, now: datetime
     ) -> None:

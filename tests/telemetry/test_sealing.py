@@ -101,6 +101,27 @@ class TestReadersSeeTheSame:
         }
         assert [ask for ask, old, new in zip(asks, before, after, strict=True) if not same(old, new)] == []
 
+    def test_of_stages_whose_medians_are_kept(
+        self, make_run: Callable[..., Any], make_attempt: Callable[..., Any], now: datetime
+    ) -> None:
+        attempt = make_attempt(make_run("middle"), world_size=40)
+        places = [RankPlace(rank=rank, node_id=0, coords={"pp": rank % 2}) for rank in range(40)]
+        placement_merge(attempt_id=attempt.id, places=places)
+        series_write(attempt.id, {"compute_s": random_cells(40, 300)}, now=now)
+        asks = [{"relative": "peers"}, {"relative": "peers", "ranks": ((7, 9),)}]
+        before = [drawn(attempt, **ask) for ask in asks]
+
+        seal_all(attempt, now=now)
+        after = [drawn(attempt, **ask) for ask in asks]
+        patch_write(attempt.id, "compute_s", [(rank, 3, 8.0) for rank in range(0, 40, 2)], now=now)
+        late = drawn(attempt, relative="peers").drawn.cells[:4, 3].tolist()
+        series_seal(kind=SeriesKind.RANK, owner_id=attempt.id, now=now)
+
+        assert Tile.objects.filter(ratio=True, level_columns=0).exists()
+        assert all(same(old, new) for old, new in zip(before, after, strict=True))
+        assert late[0] == late[2] == 1
+        assert np.allclose(drawn(attempt, relative="peers").drawn.cells[:4, 3], late, rtol=ERROR)
+
     def test_detectors_read_the_same_settled_columns(self, attempt: Any, now: datetime) -> None:
         series_write(attempt.id, {"compute_s": random_cells(8, 300), "tokens": np.full((8, 300), 8191)}, now=now)
         before = columns_settled(attempt_id=attempt.id, after_step=None, limit=1000)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from apps.engine.tiles import codec, pooled, ratio
 from apps.engine.tiles.hot import ABSENT
 from apps.engine.tiles.layout import BLOCK, COLUMN_LEVELS, COLUMN_POOL, TILE_COLUMNS, StageNodeOrder
-from apps.engine.tiles.metrics import Kind, Metric, is_integral, metric_of
+from apps.engine.tiles.metrics import KNOWN, Kind, Metric, is_integral, metric_of
 from apps.engine.tiles.pyramid import Pooled, concatenated, pool_columns, pool_entities
 from apps.telemetry.selectors.tiles import WIDE, cells_whole, pooled_whole
 from apps.telemetry.stores.tiles import TileBlob
@@ -35,6 +35,7 @@ class Builder:
     order: StageNodeOrder | None
     made: list[TileBlob] = field(default_factory=list)
     _cells: dict[tuple[int, int], Cells] = field(default_factory=dict)
+    _medians: dict[tuple[int, int], Cells] = field(default_factory=dict)
     _pooled: dict[tuple[int, bool, int, int], Pooled] = field(default_factory=dict)
 
     @property
@@ -65,7 +66,7 @@ class Builder:
             self._rows(metric, known, Pooled.of(cells), is_ratio=False, level=0, tile=tile, version=version)
         if not known.compared or not (self.wide or medians_kept(self.order)):
             return
-        medians = ratio.peer_medians(cells, self.order)
+        medians = self._medians[metric, tile] = ratio.peer_medians(cells, self.order)
         self.made.append(TileBlob(metric, True, 0, 0, tile, 0, version, codec.encode(medians, Kind.EXACT)))
         if self.wide:
             relative = ratio.to_medians(cells, medians, self.order.stage_of_rank())
@@ -92,10 +93,13 @@ class Builder:
         """Let go of what tiles of a level were made from: it is stored, and nothing else will be made from it soon."""
         if level == 1:
             self._cells.clear()
+            self._medians.clear()
         self._pooled = {key: found for key, found in self._pooled.items() if key[2] != level - 1}
 
     def _metric(self, metric: int, cells: Cells) -> Metric:
-        return metric_of(self.names[metric], integral=is_integral(cells), scope=SCOPES[self.kind])  # type: ignore[arg-type]
+        name = self.names[metric]
+        integral = name not in KNOWN and is_integral(cells)
+        return metric_of(name, integral=integral, scope=SCOPES[self.kind])  # type: ignore[arg-type]
 
     def _whole(self, metric: int, tile: int) -> Cells | None:
         if (metric, tile) not in self._cells:
@@ -129,7 +133,14 @@ class Builder:
         cells = self._whole(metric, tile)
         if cells is None:
             return None
-        return Pooled.of(ratio.to_peers(cells, self.order) if is_ratio and self.order is not None else cells)
+        return Pooled.of(self._ratio(metric, tile, cells) if is_ratio else cells)
+
+    def _ratio(self, metric: int, tile: int, cells: Cells) -> Cells:
+        assert self.order is not None
+        medians = self._medians.get((metric, tile))
+        if medians is None:
+            return ratio.to_peers(cells, self.order)
+        return ratio.to_medians(cells, medians, self.order.stage_of_rank())
 
     def _rows(
         self, metric: int, known: Metric, found: Pooled, *, is_ratio: bool, level: int, tile: int, version: int
