@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -128,18 +129,25 @@ class TestOpen:
             pass
 
 
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder as short as a runtime folder is; pytest's own are long in a parallel session."""
+    with tempfile.TemporaryDirectory(prefix="p") as folder:
+        yield Path(folder)
+
+
 class TestSockets:
     def test_sockets_stay_in_the_folder_where_the_path_is_short(self, tmp_path: Path) -> None:
         assert DataFolder(Path("/srv/paceline")).run == Path("/srv/paceline/run")
 
     def test_a_long_path_gets_a_short_private_place_that_is_always_the_same(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, short_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_path))
         deep = DataFolder(Path("/data") / ("n" * 60) / ("m" * 60))
         other = DataFolder(Path("/data") / ("n" * 60) / ("k" * 60))
 
-        assert deep.run.parent == tmp_path
+        assert deep.run.parent == short_path
         assert deep.run == DataFolder(deep.root).run != other.run
         assert len(os.fsencode(f"{deep.run}{LONGEST_SOCKET_NAME}")) <= SOCKET_PATH_BYTES
 
