@@ -49,6 +49,8 @@ class Installation:
     def address(self) -> str:
         return self.link.partition("/first/")[0]
 
+    url = address
+
     def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
         """Stop it as a terminal does, by a signal to the whole group; return its exit status and its last words."""
         assert self.process is not None
