@@ -1,5 +1,6 @@
 """A cursor in the present transaction that takes and gives values in binary: blobs cost a fifth of their text form."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import psycopg
@@ -18,3 +19,8 @@ def cursor() -> psycopg.Cursor[Any]:
 def lock_key(kind: str, owner_id: int) -> int:
     """Return the advisory lock of an owner's fold: one namespace of this room, so that no other room shares a key."""
     return (0x54 << 56) | ({"ATTEMPT": 1, "CLUSTER": 2}[kind] << 48) | owner_id
+
+
+def numbers_text(numbers: Iterable[int]) -> str:
+    """Return many whole numbers for `string_to_array(%s, ',')::int8[]`: a tenth of what a list of parameters costs."""
+    return ",".join(map(str, numbers))

@@ -1,5 +1,6 @@
 """What is folded of each sender's process: numbers, when it was heard, its clock, its newest beats."""
 
+from base64 import b64encode
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -52,10 +53,12 @@ WHERE (scope_kind, scope_id, sender) IN (SELECT * FROM unnest(%b::text[], %b::in
 _SAVE = """INSERT INTO telemetry_folded AS f (scope_kind, scope_id, sender, boot, highest, first_heard_at,
     last_received_at, last_sent_at, reports, rewritten, node_id, offset_s, offset_before_s, offset_began_at, drops,
     boot_id, beats, seqs)
-SELECT k, i, s, b, h, fh, lr, ls, n, rw, nd, o, ob, oa, d::jsonb, bi, be, r::int8multirange
-FROM unnest(%b::text[], %b::int8[], %b::text[], %b::text[], %b::int8[], %b::timestamptz[], %b::timestamptz[],
-    %b::timestamptz[], %b::int8[], %b::int8[], %b::int8[], %b::float8[], %b::float8[], %b::timestamptz[], %b::text[],
-    %b::text[], %b::bytea[], %b::text[]) AS t(k, i, s, b, h, fh, lr, ls, n, rw, nd, o, ob, oa, d, bi, be, r)
+SELECT scope_kind, scope_id, sender, boot, highest, first_heard_at, last_received_at, last_sent_at, reports, rewritten,
+    node_id, offset_s, offset_before_s, offset_began_at, drops, boot_id, decode(beats, 'base64'), seqs::int8multirange
+FROM jsonb_to_recordset(%s::jsonb) AS t(scope_kind text, scope_id int8, sender text, boot text, highest int8,
+    first_heard_at timestamptz, last_received_at timestamptz, last_sent_at timestamptz, reports int8, rewritten int8,
+    node_id int8, offset_s float8, offset_before_s float8, offset_began_at timestamptz, drops jsonb, boot_id text,
+    beats text, seqs text)
 ON CONFLICT (scope_kind, scope_id, sender, boot) DO UPDATE SET highest = greatest(f.highest, excluded.highest),
     first_heard_at = least(f.first_heard_at, excluded.first_heard_at),
     last_received_at = greatest(f.last_received_at, excluded.last_received_at),
@@ -83,15 +86,31 @@ def processes_save(processes: Sequence[Process]) -> None:
     if not processes:
         return
     rows = [
-        (
-            *p.key, p.highest, p.first_heard_at, p.last_received_at, p.last_sent_at, len(p.seqs), p.rewritten,
-            p.node_id, p.offset_s, p.offset_before_s, p.offset_began_at, orjson.dumps(p.drops).decode(), p.boot_id, p.beats,
-            multirange(p.seqs),
-        )
+        {
+            "scope_kind": p.key[0],
+            "scope_id": p.key[1],
+            "sender": p.key[2],
+            "boot": p.key[3],
+            "highest": p.highest,
+            "first_heard_at": p.first_heard_at,
+            "last_received_at": p.last_received_at,
+            "last_sent_at": p.last_sent_at,
+            "reports": len(p.seqs),
+            "rewritten": p.rewritten,
+            "node_id": p.node_id,
+            "offset_s": p.offset_s,
+            "offset_before_s": p.offset_before_s,
+            "offset_began_at": p.offset_began_at,
+            "drops": p.drops,
+            "boot_id": p.boot_id,
+            "beats": b64encode(p.beats).decode(),
+            "seqs": multirange(p.seqs),
+        }
         for p in processes
-    ]  # fmt: skip
+    ]
     with cursor() as c:
-        c.execute(_SAVE, tuple(map(list, zip(*rows, strict=True))))
+        # One document is read by the server in a fraction of the time that eighteen arrays take to be written here.
+        c.execute(_SAVE, (orjson.dumps(rows).decode(),))
 
 
 def multirange(numbers: Sequence[int]) -> str:

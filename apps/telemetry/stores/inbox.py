@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from apps.telemetry.selectors.sql import cursor, lock_key
+from apps.telemetry.selectors.sql import cursor, lock_key, numbers_text
 
 MOST_ROWS = 20_000
 """Rows looked at by one fold, newest first: sorting a whole backlog each time would cost more than folding it."""
@@ -64,7 +64,8 @@ def bodies(ids: Sequence[int], *, slice_rows: int = 500) -> Iterator[dict[int, b
     for start in range(0, len(ids), slice_rows):
         with cursor() as c:
             c.execute(
-                "SELECT id, body FROM telemetry_inbox WHERE id = ANY(%b)", (list(ids[start : start + slice_rows]),)
+                "SELECT id, body FROM telemetry_inbox WHERE id = ANY(string_to_array(%s, ',')::int8[])",
+                (numbers_text(ids[start : start + slice_rows]),),
             )
             yield dict(c.fetchall())
 
@@ -73,7 +74,9 @@ def rows_delete(ids: Sequence[int]) -> None:
     """Delete rows: what they said is folded, in this transaction."""
     if ids:
         with cursor() as c:
-            c.execute("DELETE FROM telemetry_inbox WHERE id = ANY(%b)", (list(ids),))
+            c.execute(
+                "DELETE FROM telemetry_inbox WHERE id = ANY(string_to_array(%s, ',')::int8[])", (numbers_text(ids),)
+            )
 
 
 def oldest_waiting(owner_kind: str, owner_id: int) -> datetime | None:

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from operator import attrgetter
 
 from apps.telemetry.choices import Reason
 from apps.telemetry.services.parse import Parsed, Refused
@@ -55,21 +56,22 @@ def numbered(rows: Iterable[WaitingRow], processes: dict[Key, Process]) -> list[
     A report below its process's highest folded number, or of a process first heard before its sender's newest, is late:
     it only fills empty cells. The others follow their numbers, so that the newer value overwrites.
     """
-    first: dict[tuple[Key, int], WaitingRow] = {}
-    for row in sorted(rows, key=lambda row: row.id):
-        first.setdefault((_key(row), row.seq), row)
+    by_process: dict[Key, dict[int, WaitingRow]] = defaultdict(dict)
+    for row in sorted(rows, key=attrgetter("id")):
+        by_process[row.scope_kind, row.scope_id, row.sender, row.boot].setdefault(row.seq, row)
     before = {key: process.highest for key, process in processes.items()}
-    for (key, seq), row in first.items():
-        _heard(processes, key, seq, row)
+    for key, numbers in by_process.items():
+        for row in numbers.values():
+            _heard(processes, key, row)
     newest = _newest(processes)
-    by_sender: dict[Key, int] = defaultdict(int)
+    told: dict[tuple[str, int, str], int] = defaultdict(int)
     found = []
-    ordered = sorted(first.items(), key=lambda item: (processes[item[0][0]].first_heard_at, item[0][1]))
-    for (key, seq), row in ordered:
-        late = newest[key[:3]] != key[3] or seq < before.get(key, -1)
-        sender = (*key[:3], "")
-        found.append(Numbered(row, processes[key], late, by_sender[sender]))
-        by_sender[sender] += 1
+    for key in sorted(by_process, key=lambda key: (processes[key].first_heard_at, key)):
+        sender, process, highest = key[:3], processes[key], before.get(key, -1)
+        is_old = newest[sender] != key[3]
+        for seq, row in sorted(by_process[key].items()):
+            found.append(Numbered(row, process, is_old or seq < highest, told[sender]))
+            told[sender] += 1
     return found
 
 
@@ -93,11 +95,8 @@ def refusals_of(entries: Sequence[Entry], refusals: Refusals) -> None:
             refusals.add(entry.row, refused)
 
 
-def _key(row: WaitingRow) -> Key:
-    return (row.scope_kind, row.scope_id, row.sender, row.boot)
-
-
-def _heard(processes: dict[Key, Process], key: Key, seq: int, row: WaitingRow) -> None:
+def _heard(processes: dict[Key, Process], key: Key, row: WaitingRow) -> None:
+    seq = row.seq
     process = processes.get(key)
     if process is None:
         process = Process(key, seq, row.received_at, row.received_at, is_new=True)

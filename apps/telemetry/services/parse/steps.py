@@ -25,6 +25,7 @@ WORDS = {
 
 SAMPLE_LENGTH = 200
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./:-]{0,62}\Z")
+_NOT_TOLD = float("nan")
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -204,10 +205,17 @@ def _ended(part: Steps, refused: list[Refused]) -> tuple[float, ...] | None:
     if len(part.ended_at) != len(part.steps):
         refused.append(Refused(Reason.SHAPE, f"ended_at: {len(part.ended_at)} times for {len(part.steps)} steps"))
         return None
-    naive = [moment for moment in part.ended_at if moment is not None and moment.tzinfo is None]
-    if naive:
+    try:
+        return tuple([_unix(moment) for moment in part.ended_at])
+    except ValueError:
+        naive = [moment for moment in part.ended_at if moment is not None and moment.tzinfo is None]
         refused.append(Refused(Reason.TIME, f"ended_at: {naive[0].isoformat()}", len(naive)))
-    return tuple(
-        moment.timestamp() if moment is not None and moment.tzinfo is not None else float("nan")
-        for moment in part.ended_at
-    )
+        return tuple(_NOT_TOLD if moment in naive else _unix(moment) for moment in part.ended_at)
+
+
+def _unix(moment: datetime | None) -> float:
+    if moment is None:
+        return _NOT_TOLD
+    if moment.tzinfo is None:
+        raise ValueError("a time without a zone")
+    return moment.timestamp()
