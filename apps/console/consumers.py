@@ -14,8 +14,9 @@ from urllib.parse import parse_qsl
 import redis
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
+from django.db import Error as DatabaseError
 
-from apps.accounts.selectors import principal_of_user
+from apps.accounts.selectors import principal_of_session
 from apps.common.access import READ, Principal
 from apps.common.clock import now, rfc3339
 from apps.common.errors import PacelineError
@@ -30,6 +31,8 @@ MOST_STREAMS = 16
 MOST_PRESENCE = 120
 
 SIGNED_OUT, NOT_ALLOWED, NOT_FOUND = 4401, 4403, 4404
+TRY_LATER = 1013
+"""The page comes again by itself, after longer and longer waits."""
 
 
 class Feed(AsyncWebsocketConsumer):
@@ -71,10 +74,8 @@ class Feed(AsyncWebsocketConsumer):
         return parse_qsl(self.scope["query_string"].decode("utf-8", "replace"))
 
     async def _who(self) -> Principal | None:
-        user: Any = self.scope.get("user")
-        if user is None or not user.is_authenticated:
-            return None
-        return await database_sync_to_async(principal_of_user)(user)
+        session: Any = self.scope.get("session")
+        return await database_sync_to_async(principal_of_session)(session.session_key if session else None)
 
     async def join(self, group: str) -> None:
         """Listen to a group. While the channel layer is away each tick tries again, and the sweep stands in for pokes."""
@@ -90,12 +91,20 @@ class Feed(AsyncWebsocketConsumer):
         await self.send(text_data=json.dumps({"at": rfc3339(now()), **message}, default=str))
 
     async def _tick(self) -> None:
-        while True:
-            await self.tell({"type": "tick"})
-            await asyncio.sleep(TICK_S)
-            for group in self.groups_wanted - self.groups_joined:
-                await self.join(group)
-            await self.sweep()
+        """Tell the time and look again, until the reader may no longer listen or the database is away."""
+        try:
+            while True:
+                await self.tell({"type": "tick"})
+                await asyncio.sleep(TICK_S)
+                if await self._who() is None:  # signed out, shut out, or another password, while the page stood open
+                    await self.close(SIGNED_OUT)
+                    return
+                for group in self.groups_wanted - self.groups_joined:
+                    await self.join(group)
+                await self.sweep()
+        except DatabaseError as error:
+            log.info("a feed lost the database: %s", error)
+            await self.close(TRY_LATER)
 
     async def begin(self, single: dict[str, str], query: list[tuple[str, str]]) -> None:
         """Join groups and send what the page lacks."""

@@ -22,7 +22,7 @@ export class Feed {
   open() {
     this.url.searchParams.delete("stream");
     for (const [name, seq] of this.cursors) this.url.searchParams.append("stream", `${name}@${seq}`);
-    const socket = (this.socket = new WebSocket(this.url));
+    const socket = (this.socket = new WebSocket(this.url)); this.opened = Date.now();
     socket.onopen = () => { this.tries = 0; this.hear(); if (this.presence) this.say({ type: "presence", doing: this.doing || "reading" }); };
     socket.onmessage = e => this.take(JSON.parse(e.data));
     socket.onclose = e => { if (this.socket === socket) this.lost(e.code); };
@@ -36,6 +36,8 @@ export class Feed {
     setTimeout(() => this.socket || this.open(), wait * 1000);
   }
   again() { this.socket?.close(); }
+  /* A connection can die without a word (a sleeping laptop, a changed network): what has been silent this long is given up. */
+  give() { const socket = this.socket; this.lost(0); socket.close(); }
   say(message) { if (this.socket?.readyState === 1) this.socket.send(JSON.stringify(message)); }
   hear() { this.heard = Date.now(); this.watch(); }
 
@@ -75,6 +77,7 @@ export class Feed {
     banner.hidden = age <= BANNER_S;
     document.querySelector("main")?.classList.toggle("stale", age > BANNER_S);
     if (age <= BANNER_S) return;
+    if (this.socket && Date.now() - this.opened > BANNER_S * 1000) this.give();
     banner.querySelector("[data-age]").textContent = `${Math.round(age)} s`;
     banner.querySelector("[data-next]").textContent = this.socket ? "Waiting for a word." : `Trying again in ${Math.max(0, Math.ceil((this.next - Date.now()) / 1000))} s.`;
   }

@@ -24,11 +24,16 @@ THEMES = ("light", "dark")
 @pytest.fixture
 def fleet(live_site: Any, make_user: Any) -> tuple[Any, Any]:
     """The fleet of the drawings on a live site."""
-    world = World(datetime.now(UTC), Shape(ranks=int(os.environ.get("PACELINE_SHOTS_RANKS", "512"))))
+    world = World(datetime.now(UTC), _shape(int(os.environ.get("PACELINE_SHOTS_RANKS", "512"))))
     made = world.all()
     world.post(live_site)
+    world.gauges(live_site)
     make_user("OPERATOR", "operator")
     return live_site, made
+
+
+def _shape(ranks: int) -> Shape:
+    return Shape(ranks=ranks) if ranks >= 64 else Shape(ranks=ranks, per_node=2, stages=1)
 
 
 @pytest.mark.skipif(not FOLDER, reason="set PACELINE_SHOTS to a folder")
@@ -36,7 +41,7 @@ def test_pages_are_drawn(fleet: tuple[Any, Any]) -> None:
     site, made = fleet
     folder = Path(FOLDER)
     folder.mkdir(parents=True, exist_ok=True)
-    node = "trn017" if made.attempt.world_size > 128 else "trn008"
+    node = made.incident.node
     pages = {
         "runs": "/runs",
         "run": "/runs/dense-70b",

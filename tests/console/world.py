@@ -414,6 +414,36 @@ class World:
         self._send(site, self.reports(), now=self.now)
         self.status()
 
+    def gauges(self, site: Any) -> None:
+        """Half an hour of GPU gauges of the first three racks, as each node's own sender reports them: one node runs hot."""
+        from apps.telemetry.services.fold import cluster_fold
+
+        rng = np.random.default_rng(3)
+        culprit = min(CULPRIT, self.shape.nodes - 1)
+        for place, name in enumerate(NAMES[:24]):
+            samples = []
+            for back in range(120, -1, -1):
+                hot = place == culprit
+                warm = min(23.0, max(0.0, 100 - back) * 0.6) if hot else 0.0
+                heat = 64 + place // 8 + warm + rng.standard_normal(8) * 0.6
+                gpus = [
+                    {
+                        "gpu": f"GPU-{place:04d}{slot:04d}",
+                        "index": slot,
+                        "model": "NVIDIA H100 80GB HBM3",
+                        "temperature_c": float(heat[slot]),
+                        "sm_clock_mhz": 1455.0 if hot and back < 60 else 1980.0,
+                        "power_w": 640.0,
+                        "utilization": 0.97,
+                    }
+                    for slot in range(8)
+                ]
+                samples.append({"at": (self.now - timedelta(seconds=15 * back)).isoformat(), "gpus": gpus})
+            report = {"sender": f"{name}-node", "boot": f"{place:032x}", "seq": 1, "sent_at": self.now.isoformat()}
+            self._post(site, f"nodes/north:{name}/reports", {**report, "samples": samples})
+        while cluster_fold(cluster_id=self.north, now=datetime.now(UTC)).more:
+            continue
+
     def step_more(self, site: Any) -> None:
         """One more step of every rank, as its sender would report it."""
         now = datetime.now(UTC)
@@ -447,18 +477,19 @@ class World:
         )  # fmt: skip
 
     def _send(self, site: Any, reports: list[dict[str, Any]], *, now: datetime) -> None:
-        import urllib.request
-
         from apps.common.ids import id_write
         from apps.telemetry.services.fold import inbox_fold
 
-        secret = self.secret
-        address = f"{site.url}/api/v1/attempts/{id_write('att', self.attempt.id)}/reports"
         for report in reports:
-            request = urllib.request.Request(address, data=orjson.dumps(report), method="POST")
-            request.add_header("Authorization", f"Bearer {secret}")
-            request.add_header("Content-Type", "application/json")
-            with urllib.request.urlopen(request, timeout=20) as answer:
-                assert answer.status == 202, answer.read()
+            self._post(site, f"attempts/{id_write('att', self.attempt.id)}/reports", report)
         while inbox_fold(attempt_id=self.attempt.id, now=now).more:
             continue
+
+    def _post(self, site: Any, path: str, body: dict[str, Any]) -> None:
+        import urllib.request
+
+        request = urllib.request.Request(f"{site.url}/api/v1/{path}", data=orjson.dumps(body), method="POST")
+        request.add_header("Authorization", f"Bearer {self.secret}")
+        request.add_header("Content-Type", "application/json")
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            assert answer.status == 202, answer.read()

@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from apps.console import figures, words
+from apps.console.selectors.ranks import paces_by_node
 from apps.engine.tiles.metrics import metric_of
 from apps.fleet.selectors import NodeRow
 from apps.runs.selectors import RunRow
@@ -15,6 +16,8 @@ from apps.telemetry.selectors.gauges import node_gauges
 
 FRESH = timedelta(minutes=5)
 SHOWN = timedelta(hours=2)
+MOST_RUNS = 20
+"""Runs whose ranks are compared for one map."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +74,11 @@ def _newest(series: tuple[NDArray[np.float64], NDArray[np.float32]] | None) -> N
 def overlay_values(
     nodes: list[NodeRow], runs: list[RunRow], *, now: datetime
 ) -> dict[int, dict[str, list[float | None]]]:
-    """Return what the map's overlays draw for each node: GPU temperatures in slot order."""
-    del runs
+    """Return what the map's overlays draw for each node: GPU temperatures, and its ranks' pace against their peers."""
     found: dict[int, dict[str, list[float | None]]] = {}
+    for run in runs[:MOST_RUNS]:
+        for node_id, ratios in paces_by_node(run).items():
+            found.setdefault(node_id, {}).setdefault("straggle", []).extend(ratios)
     for node in nodes:
         if node.telemetry_state != "FRESH":
             continue
@@ -81,7 +86,7 @@ def overlay_values(
             node_gauges(node.id, metrics=("temperature_c",), since=now - FRESH, until=now).get("temperature_c")
         )
         if heat is not None and np.isfinite(heat).any():
-            found[node.id] = {"temperature": figures.gaps(heat)}
+            found.setdefault(node.id, {})["temperature"] = figures.gaps(heat)
     return found
 
 

@@ -11,9 +11,10 @@ from apps.console import words
 from apps.fleet.selectors import nodes_by_id
 from apps.runs.limits import limit_value
 from apps.runs.selectors import PlacementRow, RunRow, placement_of
-from apps.telemetry.selectors import columns_settled, ranks_now, settled_watermark
+from apps.telemetry.selectors import SettledColumns, columns_settled, ranks_now, settled_watermark
 
 LAST = 60
+NEEDED = ("compute_s", "step_s", "communication_s")
 SHOWN = 6
 ALIKE = 0.8
 """A node stands as one row where its best rank has at least this share of its worst rank's slowness."""
@@ -85,25 +86,44 @@ def worst_ranks(run: RunRow) -> Ranks:
     """Return the worst nodes and ranks of the newest attempt's last steps."""
     if run.attempt_id is None:
         return Ranks((), 0, 0, "", "No attempt has begun.")
-    mark = settled_watermark(run.attempt_id)
-    if mark is None:
+    found = _last_steps(run.attempt_id)
+    if found is None:
         return Ranks((), 0, 0, "", "No step is settled yet.")
-    found = columns_settled(attempt_id=run.attempt_id, after_step=max(-1, mark - LAST), limit=LAST, metrics=None)
     name = next((one for one in ("compute_s", "step_s") if one in found.values), None)
-    if name is None or not len(found.steps):
+    if name is None:
         return Ranks((), 0, 0, "", "No step times have been sent.")
     values = found.values[name]
     placement = placement_of(run.attempt_id)
-    stages = _stages(placement, len(values))
-    ratio = _against_peers(values, stages)
-    waits = found.values.get("communication_s")
-    lines = _lines(values, ratio, waits, placement)
+    ratio = _against_peers(values, _stages(placement, len(values)))
+    lines = _lines(values, ratio, found.values.get("communication_s"), placement)
     return Ranks(
-        rows=tuple(lines[:SHOWN]),
+        rows=tuple(lines),
         steps=len(found.steps),
         within=int(np.sum(ratio <= 1.01)),
         word="compute" if name == "compute_s" else "step time",
     )
+
+
+def paces_by_node(run: RunRow) -> dict[int, list[float | None]]:
+    """Return for each node of an open attempt its ranks' compute time of the last steps against their peers."""
+    placement = placement_of(run.attempt_id) if run.attempt_id and run.attempt_state == "OPEN" else None
+    found = _last_steps(placement.attempt_id) if placement else None
+    if placement is None or found is None or "compute_s" not in found.values:
+        return {}
+    values = found.values["compute_s"]
+    ratio = _against_peers(values, _stages(placement, len(values)))
+    paces: dict[int, list[float | None]] = {}
+    for node, value in zip(placement.nodes.tolist(), ratio.tolist(), strict=False):
+        paces.setdefault(int(node), []).append(value if np.isfinite(value) else None)
+    return paces
+
+
+def _last_steps(attempt_id: int) -> SettledColumns | None:
+    mark = settled_watermark(attempt_id)
+    if mark is None:
+        return None
+    found = columns_settled(attempt_id=attempt_id, after_step=max(-1, mark - LAST), limit=LAST, metrics=NEEDED)
+    return found if len(found.steps) else None
 
 
 def _stages(placement: PlacementRow | None, world: int) -> NDArray[np.int32]:

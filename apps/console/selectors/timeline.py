@@ -41,9 +41,15 @@ def group_of(kind: str) -> str:
 
 def run_timeline(run_id: int, *, limit: int = 60) -> list[TimelineRow]:
     """Return a run's newest events as rows, the latest to happen first."""
-    events = [event for event in events_latest(StreamKey.run(run_id), limit=limit) if event.kind not in REPEATED]
-    events.sort(key=lambda event: (event.happened_at, event.seq), reverse=True)
-    return [timeline_row(event) for event in events]
+    return latest_first(events_latest(StreamKey.run(run_id), limit=limit))
+
+
+def latest_first(events: list[EventRow]) -> list[TimelineRow]:
+    """Return events as rows by when they happened, the latest first; what only says a note again is left out."""
+    told = [event for event in events if event.kind not in REPEATED]
+    return [
+        timeline_row(event) for event in sorted(told, key=lambda event: (event.happened_at, event.seq), reverse=True)
+    ]
 
 
 def timeline_row(event: EventRow) -> TimelineRow:

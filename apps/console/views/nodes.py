@@ -11,7 +11,7 @@ from apps.console.selectors.actions import actions_listed
 from apps.console.selectors.gauges import CHARTS, chart_of, charts_listed
 from apps.console.selectors.nodes import ledger_lines, node_card, nodes_page
 from apps.console.selectors.plotly import plotly_tag
-from apps.console.selectors.timeline import timeline_row
+from apps.console.selectors.timeline import latest_first
 from apps.console.views.kit import page, render_page, render_part
 from apps.diagnosis.selectors import findings_of
 from apps.fleet.selectors import exclusions_of, node_by_code
@@ -59,7 +59,7 @@ def node(request: HttpRequest, cluster: str, name: str, *, who: Principal) -> Ht
         ledger=ledger_lines(exclusions_of(node_id=row.id), [row], now=moment),
         findings=findings_of(node=row.name, cluster_id=row.cluster_id, limit=20),
         actions=actions_listed(actions_of(node_id=row.id, limit=10)),
-        rows=[timeline_row(event) for event in events_latest(stream, limit=100)],
+        rows=latest_first(events_latest(stream, limit=100)),
     )
 
 
