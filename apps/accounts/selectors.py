@@ -2,8 +2,14 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from importlib import import_module
+from types import SimpleNamespace
+from typing import cast
 
+from django.conf import settings
+from django.contrib.auth import get_user
 from django.db.models import F
+from django.http import HttpRequest
 
 from apps.accounts.choices import ROLE_SCOPES
 from apps.accounts.models import ApiToken, User
@@ -40,6 +46,13 @@ class PersonRow:
 def principal_of_user(user: User) -> Principal:
     """Return the caller that a signed-in person is."""
     return Principal(kind="USER", id=user.pk, name=user.get_username(), scopes=ROLE_SCOPES[user.role])
+
+
+def principal_of_session(key: str | None) -> Principal | None:
+    """Return the caller whose session has this key, or None if it is over, its person left or has another password."""
+    session = import_module(settings.SESSION_ENGINE).SessionStore(key)
+    user = get_user(cast(HttpRequest, SimpleNamespace(session=session)))  # it reads nothing else of a request
+    return principal_of_user(user) if isinstance(user, User) else None
 
 
 def principal_by_token_digest(digest: bytes) -> Principal | None:
