@@ -159,7 +159,7 @@ def step_time(
     )  # fmt: skip
     low, high = _range(known, own_best_s)
     figure.update_layout(hovermode="closest", dragmode=False)
-    figure.update_xaxes(visible=False, fixedrange=True)
+    figure.update_xaxes(visible=False, fixedrange=True, **({"type": "date"} if times is not None else {}))
     figure.update_yaxes(
         range=[low, high], showgrid=False, ticks="", tickvals=_step_ticks(known, own_best_s),
         tickformat=".2f", ticksuffix=" s", linecolor=RULE2, showline=True,
@@ -222,7 +222,7 @@ def gauges(
     limit: tuple[float, str] | None = None,
 ) -> go.Figure:
     """Return a node's gauge over time: the worst of its GPUs solid, their median dashed."""
-    return lines(
+    figure = lines(
         [
             Line("worst GPU", times, worst, unit=unit, digits=digits),
             Line("median", times, median, unit=unit, digits=digits, colour=INK3, dash="dash", labelled=False),
@@ -230,4 +230,9 @@ def gauges(
         unit=unit,
         reference=limit,
         height=150,
+        from_zero=unit == "share",
     )
+    figure.update_xaxes(type="date", tickformat="%H:%M", hoverformat="%H:%M:%S")
+    if unit == "share":
+        figure.update_yaxes(tickformat=".0%", range=[0, 1.02])
+    return figure

@@ -1,6 +1,7 @@
 /* Plotly figures: built in Python, drawn here with the tokens of the theme, extended live. Plotly's script is loaded after the first heatmap. */
 
 import { css } from "./ramp.js";
+import { zone } from "./times.js";
 
 let plotly;
 export function loadPlotly(address) {
@@ -17,6 +18,10 @@ function resolve(value) {
   if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, resolve(v)]));
   return value;
 }
+/* Dates stand in UTC in a figure; Plotly draws them as they are written, so they are written in the reader's zone. */
+const two = n => String(n).padStart(2, "0");
+const written = iso => { if (typeof iso !== "string") return iso; const d = new Date(iso); return `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())} ${two(d.getHours())}:${two(d.getMinutes())}:${two(d.getSeconds())}.${String(d.getMilliseconds()).padStart(3, "0")}`; };
+const inZone = data => (zone() === "utc" ? data : data.map(trace => (Array.isArray(trace.x) && typeof trace.x.find(v => v !== null) === "string" ? { ...trace, x: trace.x.map(written) } : trace)));
 const OPTIONS = { displayModeBar: false, responsive: false, doubleClick: "reset", showTips: false };
 
 export class Chart {
@@ -31,7 +36,7 @@ export class Chart {
     this.Plotly = Plotly;
     const { data, layout } = this.figure;
     this.el.querySelector(".chart-off")?.remove();
-    await Plotly.react(this.el, resolve(data), { ...resolve(layout), width: this.el.clientWidth || undefined, ...this.fixed }, OPTIONS);
+    await Plotly.react(this.el, resolve(inZone(data)), { ...resolve(layout), width: this.el.clientWidth || undefined, ...this.fixed }, OPTIONS);
   }
   theme() { if (this.Plotly && this.figure) this.draw(this.Plotly); }
 }
@@ -71,7 +76,7 @@ export class Charts {
     const { heat } = this.view;
     this.strip.fixed = { margin: { l: heat.gutter, r: 0, t: 4, b: 6 }, height: 62, xaxis: { ...resolve(this.strip.figure.layout.xaxis), range: this.range(heat.view), autorange: false } };
   }
-  range(view) { return this.view.heat.axis.kind === "time" ? [new Date(view.from).toISOString(), new Date(view.to).toISOString()] : [view.from, view.to]; }
+  range(view) { return this.view.heat.axis.kind === "time" ? [view.from, view.to].map(ms => (zone() === "utc" ? new Date(ms).toISOString() : written(new Date(ms).toISOString()))) : [view.from, view.to]; }
   follow(view) {
     if (!this.Plotly || !this.strip?.figure) return;
     clearTimeout(this.timer);

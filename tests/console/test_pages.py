@@ -49,7 +49,23 @@ class TestRun:
         assert answer.status_code == 200
         assert "not measured" in answer.text
         assert "no rank has reported yet" in answer.text
-        assert "Attempt 1 opened with 8 ranks" in answer.text
+        assert "Attempt 1 opened with 8\u00a0ranks" in answer.text
+
+    def test_every_script_of_the_page_is_named_in_its_head(self, client_as, viewer, attempt) -> None:
+        import re
+        from pathlib import Path
+
+        page = client_as(viewer).get("/runs/dense-7b").text
+        named = set(re.findall(r'modulepreload" href="/static/(js/\w+\.js)"', page))
+        static = Path(__file__).resolve().parents[2] / "static"
+        wanted, reached = ["js/page.js", "js/run.js"], set()
+        while wanted:
+            module = wanted.pop()
+            reached.add(module)
+            imports = re.findall(r'^import .* from "\./(\w+\.js)"', (static / module).read_text(), re.MULTILINE)
+            wanted += [f"js/{name}" for name in imports if f"js/{name}" not in reached]
+
+        assert named == reached
 
     def test_an_unknown_run_is_a_page_that_says_so(self, client_as, viewer) -> None:
         answer = client_as(viewer).get("/runs/nothing")

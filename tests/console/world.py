@@ -28,6 +28,8 @@ from apps.engine.detection import (
 
 STEPS, FIRST, SLOW_AT, SAVED_AT, CULPRIT, SILENT = 240, 48_192, 144, 58, 16, 44
 NAMES = [f"trn{number:03d}" for number in range(1, 75) if number not in (41, 58)]
+MORE_NAMES = [f"trn{number:03d}" for number in range(75, 2200)]
+"""For shapes larger than the drawings'."""
 
 
 @dataclass(frozen=True)
@@ -149,10 +151,11 @@ class World:
 
         old = self.ago(days=40)
         self.north, self.south = cluster_ensure(name="north", now=old), cluster_ensure(name="south", now=old)
-        self.nodes = nodes_ensure(cluster_id=self.north, names=NAMES, now=old)
+        self.names = [*NAMES, *MORE_NAMES[: max(0, self.shape.nodes - len(NAMES))]]
+        self.nodes = nodes_ensure(cluster_id=self.north, names=self.names, now=old)
         others = [f"gpu{number:02d}" for number in range(1, 33)]
         self.others = nodes_ensure(cluster_id=self.south, names=others, now=old)
-        for place, name in enumerate(NAMES):
+        for place, name in enumerate(self.names):
             node_place(node_id=self.nodes[name], rack=str(place // 8 + 1), rack_slot=str(place % 8 + 1), leaf="")
         for place, name in enumerate(others):
             node_place(node_id=self.others[name], rack=f"row {place // 8 + 1}", rack_slot=str(place % 8 + 1), leaf="")
@@ -202,7 +205,7 @@ class World:
         places = [
             RankPlace(
                 rank=rank,
-                node_id=self.nodes[NAMES[rank // shape.per_node]],
+                node_id=self.nodes[self.names[rank // shape.per_node]],
                 local_rank=rank % shape.per_node,
                 coords={
                     "dp": rank // shape.per_node % (shape.nodes // shape.stages),
@@ -251,7 +254,7 @@ class World:
             packed = np.where(np.isnan(cells), np.uint32(0x7FC00000), cells.view("<u4")).astype("<u4")
             made.append(
                 {
-                    "sender": NAMES[place],
+                    "sender": self.names[place],
                     "boot": f"{place:032x}",
                     "seq": 1,
                     "sent_at": self.now.isoformat(),
@@ -445,27 +448,34 @@ class World:
             continue
 
     def step_more(self, site: Any) -> None:
-        """One more step of every rank, as its sender would report it."""
-        now = datetime.now(UTC)
-        made = [
-            {
-                "sender": report["sender"],
-                "boot": report["boot"],
-                "seq": 2,
-                "sent_at": now.isoformat(),
+        """One more step of every rank, as its sender would report it, folded."""
+        from apps.telemetry.services.fold import inbox_fold
+
+        self.one_step(site, step=FIRST + STEPS, seq=2)
+        while inbox_fold(attempt_id=self.attempt.id, now=datetime.now(UTC)).more:
+            continue
+
+    def one_step(self, site: Any, *, step: int, seq: int) -> None:
+        """Post one step of every rank; whoever folds it is another's business."""
+        from apps.common.ids import id_write
+
+        now = datetime.now(UTC).isoformat()
+        for place in range(self.shape.nodes):
+            ranks = list(range(place * self.shape.per_node, (place + 1) * self.shape.per_node))
+            values = (("step_s", 11.2), ("compute_s", 7.05), ("communication_s", 3.7))
+            report = {
+                "sender": self.names[place],
+                "boot": f"{place:032x}",
+                "seq": seq,
+                "sent_at": now,
                 "steps": {
-                    "ranks": report["steps"]["ranks"],
-                    "steps": [FIRST + STEPS],
-                    "ended_at": [now.isoformat()],
-                    "metrics": {
-                        name: [[value] for _ in report["steps"]["ranks"]]
-                        for name, value in (("step_s", 11.2), ("compute_s", 7.05), ("communication_s", 3.7))
-                    },
+                    "ranks": ranks,
+                    "steps": [step],
+                    "ended_at": [now],
+                    "metrics": {name: [[value] for _ in ranks] for name, value in values},
                 },
             }
-            for report in self.reports()
-        ]
-        self._send(site, made, now=now)
+            self._post(site, f"attempts/{id_write('att', self.attempt.id)}/reports", report)
 
     def note(self, text: str) -> None:
         """Somebody writes into the incident's timeline."""

@@ -27,6 +27,15 @@ from apps.runs.selectors import RunRow, run_by_code
 
 Context = dict[str, Any]
 
+MODULES = tuple(
+    f"js/{name}.js"
+    for name in (
+        *("page", "settings", "times", "keys", "feed", "strips", "forms", "ramp", "run", "heatstate", "heatview"),
+        *("cells", "heatmap", "heatinput", "axis", "heatrows", "card", "lanes", "svg", "charts"),
+    )
+)
+"""The page's scripts, named in its head so that a browser asks for all at once and not level by level."""
+
 
 def _head(run: RunRow, *, moment: datetime, who: Principal) -> Context:  # noqa: ARG001 - the one signature of PARTS
     return {"head": run_head(run, now=moment)}
@@ -96,6 +105,7 @@ def run(request: HttpRequest, slug: str, *, who: Principal) -> HttpResponse:
         shown=shown,
         feed=feed,
         charts=charts_listed(row),
+        modules=MODULES,
         config=heat_config(row, attempt=shown, suspects=suspect_nodes(row.id), now=moment),
         **_parts(row, list(PARTS), moment=moment, who=who),
     )
