@@ -6,6 +6,7 @@ reports of a burst get a call too: one is set for the end of the pause.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterable
 from datetime import timedelta
 from time import monotonic
@@ -19,8 +20,12 @@ from apps.telemetry.door.bell import Bell
 log = logging.getLogger(__name__)
 
 PAUSE_S = 0.4
-"""An owner's fold is asked for at most this often by one process: a fold has a fixed cost, so fewer and longer ones are
-cheaper, and this is well below the second in which a page shows a report."""
+LONG_PAUSE_S = 1.0
+"""An owner's fold is asked for at most this often by one process. A fold has a fixed cost, so fewer and longer ones are
+cheaper: where many senders report, a second is waited; both are well below what a page may take to show a report."""
+
+MANY = 40
+"""Reports within a pause from which an owner counts as one with many senders: about a hundred a second."""
 
 CALL_AGAIN = timedelta(seconds=2)
 """A call that no fold has answered for this long may have been lost with the broker and is made again."""
@@ -40,16 +45,17 @@ class Caller:
     def __init__(self, pool: AsyncConnectionPool, bell: Bell) -> None:
         self._pool = pool
         self._bell = bell
-        self._called: dict[Owner, float] = {}
+        self._due: dict[Owner, float] = {}
+        self._reports: Counter[Owner] = Counter()
         self._waiting: dict[Owner, asyncio.Task[None]] = {}
 
     def committed(self, owners: Iterable[Owner]) -> None:
-        """Note that reports of these owners wait: their folds are called now, or when the pause is over."""
-        for owner in owners:
+        """Note that reports of these owners wait (each as often as it has some): folds are called now, or after the pause."""
+        for owner, reports in Counter(owners).items():
+            self._reports[owner] += reports
             if owner not in self._waiting and len(self._waiting) < MOST_OWNERS:
-                due = self._called.get(owner, 0.0) + PAUSE_S
-                task = asyncio.ensure_future(self._call(owner, max(0.0, due - monotonic())))
-                self._waiting[owner] = task
+                after_s = max(0.0, self._due.get(owner, 0.0) - monotonic())
+                self._waiting[owner] = asyncio.ensure_future(self._call(owner, after_s))
 
     async def close(self) -> None:
         """Stop; calls not made yet are the sweep's."""
@@ -60,9 +66,9 @@ class Caller:
     async def _call(self, owner: Owner, after_s: float) -> None:
         try:
             await asyncio.sleep(after_s)
-            if len(self._called) > MOST_OWNERS:
-                self._called.clear()
-            self._called[owner] = monotonic()
+            if len(self._due) > MOST_OWNERS:
+                self._due.clear()
+            self._due[owner] = monotonic() + (LONG_PAUSE_S if self._reports.pop(owner, 0) >= MANY else PAUSE_S)
             moment = now()
             async with self._pool.connection(timeout=2) as connection:
                 # A call that is lost with the server costs one sweep, so nobody waits for the disk.

@@ -122,7 +122,7 @@ class Committer:
         for waiting in group:
             if not waiting.done.done():
                 waiting.done.set_result(None)
-        self._caller.committed({(waiting.target.owner_kind, waiting.target.owner_id) for waiting in group})
+        self._caller.committed((waiting.target.owner_kind, waiting.target.owner_id) for waiting in group)
 
     async def _commit(self, group: Sequence[Waiting]) -> None:
         async with (
