@@ -156,10 +156,26 @@ class TestPublishedTraces:
         slow = np.array(rows.pop(0))
         others = np.concatenate([values for values in rows.values() if values])
         assert seen["rows"][0]["ranks"] == [0, 0]
+        assert sorted({row["stage"] for row in seen["rows"]}) == [0, 1, 2, 3]
+        assert {row["node"] for row in seen["rows"]} == {f"ar-n{node:03d}" for node in range(1, 9)}
         assert len(slow) == 44
         assert np.median(slow) == pytest.approx(2.35, abs=0.02)
         assert slow.min() > 2.2
         assert others.max() < 1.1
+
+    def test_as_a_sample_it_has_no_holes(self, api: Callable[..., Client]) -> None:
+        table = str(TRACES / "bytedance_AR_compute_seconds_step_x_rank.csv")
+        take(table, "--run", "ar", "--layout", "tp=4,dp=4,pp=4", "--sampled")
+
+        seen = picture(api, "ar", relative="peers", order="stage")
+
+        cells = np.array(seen["cells"], float)
+        assert cells.shape == (16, 44)
+        assert not np.isnan(cells).any()
+        assert [row["stage"] for row in seen["rows"]] == [0] * 4 + [1] * 4 + [2] * 4 + [3] * 4
+        assert [row["node"] for row in seen["rows"]][:5] == ["ar-n001", "ar-n001", "ar-n002", "ar-n002", "ar-n003"]
+        assert cells[0].min() > 2.2
+        assert cells[1:].max() < 1.1
 
     def test_stage_3_of_st_is_slow_as_a_whole_and_no_rank_in_it(self, api: Callable[..., Client]) -> None:
         take(str(TRACES / "bytedance_ST_compute_seconds_step_x_rank.csv"), "--run", "st", "--layout", "dp=2,pp=4")

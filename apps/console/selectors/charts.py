@@ -70,7 +70,9 @@ def _strip(run: RunRow, query: Query, *, attempt_id: int | None) -> go.Figure:
     if query.get("range") == "run":
         reads = [read for read, _ in _stitched(run, "step_s", columns=columns, first=first, end=end)]
     else:
-        reads = [line_read(line_open(attempt_by_id(shown), metric="step_s", first=first, end=end, columns=columns))]
+        attempt = attempt_by_id(shown)
+        view = line_open(attempt, metric="step_s", first=first, end=end, columns=columns, missing_is_empty=True)
+        reads = [line_read(view)]
     steps = np.concatenate([read.steps for read in reads]) if reads else np.zeros(0, np.int64)
     values = np.concatenate([read.median for read in reads]) if reads else np.zeros(0)
     ended = np.concatenate([read.ended_s for read in reads]) if reads else np.zeros(0)

@@ -37,14 +37,23 @@ class Line:
 
 
 def line_open(
-    attempt: AttemptRow, *, metric: str = "", first: int | None = None, end: int | None = None, columns: int = 600
+    attempt: AttemptRow,
+    *,
+    metric: str = "",
+    first: int | None = None,
+    end: int | None = None,
+    columns: int = 600,
+    missing_is_empty: bool = False,
 ) -> View:
     """Return a line before it is read: of steps first..end-1, by default the newest ones, as many as columns.
+
+    With `missing_is_empty` the line of a metric that the attempt lacks has no columns.
 
     Raises:
         MetricUnknown: the attempt has other metrics.
     """
-    return heatmap_open(attempt, Ask(metric=metric, first=first, end=end, columns=columns, rows=1))
+    ask = Ask(metric=metric, first=first, end=end, columns=columns, rows=1)
+    return heatmap_open(attempt, ask, missing_is_empty=missing_is_empty)
 
 
 def line_read(view: View) -> Line:

@@ -51,12 +51,16 @@ class AlreadyKnown(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where the ranks of an import sit. Arrays by row of the table; `coords` [{name: place}] or empty."""
+    """Where the ranks of an import sit. ranks: which rank each row of the table is. placed: ranks whose place is known,
+    those without a row among them; `seats` (counted over all nodes), `stages` and `coords` ([{name: place}] or empty)
+    are theirs."""
 
     ranks: NDArray[np.int64]
     world_size: int
     ranks_per_node: int
     node_prefix: str
+    placed: NDArray[np.int64]
+    seats: NDArray[np.int64]
     stages: NDArray[np.int64]
     coords: Sequence[Mapping[str, int]] = ()
 
@@ -259,16 +263,15 @@ def _attempt_made(
 
 
 def _places(placed: Placed, *, cluster_id: int, now: datetime) -> list[RankPlace]:
-    numbers = placed.ranks // placed.ranks_per_node
+    numbers = placed.seats // placed.ranks_per_node
     digits = max(3, len(str(int(numbers.max()) + 1)))
     names = [f"{placed.node_prefix}{number + 1:0{digits}d}" for number in numbers.tolist()]
     nodes = nodes_ensure(cluster_id=cluster_id, names=set(names), now=now)
     coords = placed.coords or [{"pp": stage} for stage in placed.stages.tolist()]
+    told = zip(placed.placed.tolist(), placed.seats.tolist(), names, coords, placed.stages.tolist(), strict=True)
     return [
-        RankPlace(
-            rank=rank, node_id=nodes[name], local_rank=rank % placed.ranks_per_node, coords={**where, "pp": stage}
-        )
-        for rank, name, where, stage in zip(placed.ranks.tolist(), names, coords, placed.stages.tolist(), strict=True)
+        RankPlace(rank, nodes[name], local_rank=seat % placed.ranks_per_node, coords={**where, "pp": stage})
+        for rank, seat, name, where, stage in told
     ]
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from apps.common.clock import now
 from apps.common.errors import BadRequest, PacelineError
 from apps.common.ids import id_write
-from apps.engine.readers.step_csv import StepTable, step_csv_read
+from apps.engine.readers.step_csv import MOST_RANKS, StepTable, step_csv_read
 from apps.journal.choices import Source
 from apps.runs.choices import EndReason
 from apps.telemetry.services.importing import Imported, Placed, attempt_import
@@ -43,6 +43,11 @@ class Command(BaseCommand):
         parser.add_argument("--stages", default="", help="a file of rank,stage lines, or a rule such as “rank // 16”")
         parser.add_argument(
             "--world-size", type=int, help="how many ranks there were (default: by layout, else by file)"
+        )
+        parser.add_argument(
+            "--sampled",
+            action="store_true",
+            help="a sample: number its steps and ranks one after the other, without holes",
         )
         parser.add_argument("--step-s", type=float, help="how long a step took (default: as long as its slowest rank)")
         parser.add_argument("--reason", default=EndReason.FINISHED, choices=EndReason.values, help="how it ended")
@@ -73,7 +78,7 @@ class Command(BaseCommand):
             cluster=options["cluster"],
             key=key,
             metric=options["metric"],
-            steps=table.steps,
+            steps=np.arange(len(table.steps)) if options["sampled"] else table.steps,
             values=table.values,
             placed=_placed(table, sizes, run, options),
             step_s=options["step_s"],
@@ -103,25 +108,36 @@ class Command(BaseCommand):
 
 def _placed(table: StepTable, sizes: dict[str, int], run: str, options: dict[str, Any]) -> Placed:
     ranks = table.ranks.astype(np.int64)
-    order = order_parse(options["order"])
-    coords = coords_of(ranks, sizes, order) if sizes else []
-    stages = np.array([where.get("pp", 0) for where in coords], np.int64) if coords else np.zeros(len(ranks), np.int64)
-    if options["stages"]:
-        stages = _stages(options["stages"], ranks)
     least = int(ranks.max()) + 1
-    world = options["world_size"] or max(int(np.prod(list(sizes.values()), dtype=np.int64)) if sizes else 0, least)
-    if world < least:
-        raise BadRequest(f"world-size: the file has rank {least - 1}.")
+    by_layout = int(np.prod(list(sizes.values()), dtype=np.int64)) if sizes else 0
+    if by_layout and by_layout < least:
+        raise BadRequest(f"layout: it has {by_layout} ranks, and the file has rank {least - 1}.")
+    world = options["world_size"] or max(by_layout, least)
+    if not least <= world <= MOST_RANKS:
+        raise BadRequest(f"world-size: the file has rank {least - 1}, and there are at most {MOST_RANKS}.")
     if options["ranks_per_node"] < 1:
         raise BadRequest("ranks-per-node: at least 1.")
+    # A trace may hold one rank of each tensor group only: the others have a place, too, and no values.
+    every = np.arange(min(world, by_layout or world), dtype=np.int64)
+    order = order_parse(options["order"])
+    coords = coords_of(every, sizes, order) if sizes else []
+    stages = np.array([where.get("pp", 0) for where in coords], np.int64) if coords else np.zeros(len(every), np.int64)
+    if options["stages"]:
+        every, stages = _stages(options["stages"], ranks, every)
+        coords = [coords[rank] for rank in every.tolist()] if coords else []
     prefix = options["node_prefix"] or f"{run}-n"
-    return Placed(ranks, world, options["ranks_per_node"], prefix, stages, coords)
+    if options["sampled"]:
+        rows = np.searchsorted(every, ranks)
+        mine, numbers = [coords[row] for row in rows.tolist()] if coords else [], np.arange(len(ranks))
+        return Placed(numbers, len(ranks), options["ranks_per_node"], prefix, numbers, ranks, stages[rows], mine)
+    return Placed(ranks, world, options["ranks_per_node"], prefix, every, every, stages, coords)
 
 
-def _stages(given: str, ranks: Ranks) -> Ranks:
+def _stages(given: str, ranks: Ranks, every: Ranks) -> tuple[Ranks, Ranks]:
+    """The ranks whose stage is told, and their stages."""
     path = Path(given)
     if not path.is_file():
-        return stages_by_rule(given, ranks)
+        return every, stages_by_rule(given, every)
     told: dict[int, int] = {}
     for line in path.read_text("utf-8", "replace").splitlines():
         found = re.fullmatch(r"\s*(\d{1,9})\s*[,;\t ]\s*(\d{1,6})\s*", line)
@@ -130,7 +146,8 @@ def _stages(given: str, ranks: Ranks) -> Ranks:
     missing = [rank for rank in ranks.tolist() if rank not in told]
     if missing:
         raise BadRequest(f"stages: the file says nothing about rank {missing[0]} and {len(missing) - 1} others.")
-    return np.array([told[rank] for rank in ranks.tolist()], np.int64)
+    known = np.array([rank for rank in every.tolist() if rank in told], np.int64)
+    return known, np.array([told[rank] for rank in known.tolist()], np.int64)
 
 
 def _slug(name: str) -> str:
