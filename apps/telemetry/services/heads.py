@@ -25,7 +25,7 @@ _EMPTY = msgspec.Raw(b"")
 _NOTHING = (b"", b"null", b"[]", b"{}")
 
 PARTS = {
-    "ATTEMPT": ("placement", "steps", "beats", "checkpoints", "events", "links", "drops"),
+    "ATTEMPT": ("placement", "steps", "beats", "checkpoints", "events", "drops"),
     "NODE": ("at", "gpus", "host", "samples", "events", "drops"),
 }
 """The names beside sender, boot, seq and sent_at that a report may have, by whose it is."""
@@ -64,7 +64,6 @@ class _Attempt(msgspec.Struct, forbid_unknown_fields=True):
     events: msgspec.Raw = _EMPTY
     placement: msgspec.Raw = _EMPTY
     checkpoints: msgspec.Raw = _EMPTY
-    links: msgspec.Raw = _EMPTY
     drops: msgspec.Raw = _EMPTY
 
 

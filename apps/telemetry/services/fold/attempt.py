@@ -185,7 +185,6 @@ def _merge(work: _Work, outcome: Outcome, entries: Sequence[Entry]) -> None:
     work.outcome = Outcome(
         changed=work.outcome.changed or outcome.changed,
         odd=[*work.outcome.odd, *outcome.odd],
-        late_columns=work.outcome.late_columns + outcome.late_columns,
     )
     heard = [entry.row.received_at for entry in entries]
     work.last_report_at = max([*heard, *filter(None, [work.last_report_at])], default=None)

@@ -35,7 +35,6 @@ class Outcome:
     last_step: int | None = None
     written: Written = field(default_factory=Written)
     odd: list[OddValue] = field(default_factory=list)
-    late_columns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +64,6 @@ def samples_write(
     grown = _write_hot(series, pairs, outcome)
     _write_cold(series, pairs)
     _note_columns(series, entries, pairs, steps, grown, now)
-    settled = series.row.settled_step
-    outcome.late_columns = 0 if settled is None else int((steps <= settled).sum())
     return outcome
 
 
