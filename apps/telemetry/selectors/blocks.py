@@ -72,13 +72,16 @@ def _read_cold(series_id: int, by_number: Mapping[int, Floats], steps: NDArray[n
         return
     tile_of = steps[cold] // TILE_COLUMNS
     tiles = np.unique(tile_of)
+    # Late values before tiles: a merge in between leaves them in the tile, and laying them over twice changes nothing.
+    first_tile, end_tile = int(tiles[0]), int(tiles[-1]) + 1
+    all_late = {n: patches_of(series_id, n, first_tile=first_tile, end_tile=end_tile) for n in by_number}
     sealed: dict[tuple[int, int, int], Floats] = {}
     with cursor() as c:
         c.execute(_TILES, (series_id, list(by_number), tiles.tolist()))
         for number, tile, block, data in c:
             sealed[number, tile, block] = codec.decode(data)
     for number, cells in by_number.items():
-        late = patches_of(series_id, number, first_tile=int(tiles[0]), end_tile=int(tiles[-1]) + 1)
+        late = all_late[number]
         places = {(tile, block) for n, tile, block in sealed if n == number} | set(late)
         for tile, block in places:
             wanted = cold[tile_of == tile]
@@ -161,13 +164,14 @@ def _slice_cold(
     if end <= first:
         return
     tiles = list(range(first // TILE_COLUMNS, (end - 1) // TILE_COLUMNS + 1))
+    all_late = {n: patches_of(series_id, n, first_tile=tiles[0], end_tile=tiles[-1] + 1) for n in by_number}
     sealed: dict[tuple[int, int], Floats] = {}
     with cursor() as c:
         c.execute(_TILES + " AND block = %s", (series_id, list(by_number), tiles, block))
         for number, tile, _, data in c:
             sealed[number, tile] = codec.decode(data)
     for number, cells in by_number.items():
-        late = patches_of(series_id, number, first_tile=tiles[0], end_tile=tiles[-1] + 1)
+        late = all_late[number]
         for tile in tiles:
             whole = sealed.get((number, tile))
             if whole is None and (tile, block) not in late:
