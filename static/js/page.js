@@ -18,10 +18,16 @@ themeSwitch(); render(document); drawClock(); setInterval(drawClock, 1000);
 strips(document); quoteForms(document);
 document.addEventListener("paceline:theme", () => strips(document));
 document.addEventListener("paceline:zone", drawClock);
+/* What somebody has open or is filling in is not taken from under their hands; the part is made again with the next poke. */
+document.body.addEventListener("htmx:beforeSwap", e => {
+  const target = e.detail.target, busy = target?.querySelector?.("dialog[open], input:focus, textarea:focus, select:focus, details[open] summary:focus");
+  if (busy && e.detail.requestConfig?.verb === "get") e.detail.shouldSwap = false;
+});
 document.body.addEventListener("htmx:afterSwap", e => { render(document); strips(document); quoteForms(document); document.dispatchEvent(new CustomEvent("paceline:swapped", { detail: e.target })); });
 
 export const feed = body.dataset.feed ? new Feed(body.dataset.feed, { presence: body.dataset.presence }) : null;
 keys({ t: switchTheme });
 
 const own = { run: "./run.js", incident: "./incident.js", nodes: "./nodes.js", node: "./node.js", runs: "./runs.js", action: "./confirm.js", stepper: "./confirm.js", settings: "./forms.js" }[body.dataset.page];
-if (own) import(own).then(module => module.start?.({ feed }));
+const ready = () => { body.dataset.ready = "1"; };       // keys and buttons answer from here on
+if (own) import(own).then(module => module.start?.({ feed })).then(ready); else ready();

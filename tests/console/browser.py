@@ -87,6 +87,7 @@ class Reader:
     def settle(self) -> None:
         """Wait until the page has read what it reads by itself."""
         self.page.wait_for_load_state("load")
+        self.page.wait_for_function("() => !document.body.dataset.page || document.body.dataset.ready")
         self.page.wait_for_function("() => !document.querySelector('.htmx-request')")
         if self.errors:
             raise AssertionError(self.errors)

@@ -123,7 +123,7 @@ class TestSuspects:
     def test_the_card_has_verdict_why_next_and_the_button(self, client_as, operator, find, pace) -> None:
         find()
 
-        page = client_as(operator).get("/runs/dense-7b").text
+        page = client_as(operator).get("/runs/dense-7b").text.replace("\u00a0", " ")
 
         for words in ("trn001 runs hot", "8.82 s a step", "Save a checkpoint, then exclude", "Saw 4 of 4"):
             assert words in page

@@ -205,3 +205,27 @@ class TestFrame:
         page.click("#write button[type=submit]")
 
         assert "written without a script" in page.inner_text("#tl")
+
+
+class TestRuns:
+    def test_rows_stay_where_they_are_until_one_asks_for_the_new_order(
+        self, browser: Any, site: Any, viewer: Any, make_run: Any, make_attempt: Any, elsewhere: Any, now: Any
+    ) -> None:
+        from apps.runs.services import status_update
+
+        rows = [make_run(slug) for slug in ("alpha", "beta")]
+        for row in rows:
+            make_attempt(row)
+            status_update(run_id=row.id, step=5, step_s=1.0, last_report_at=now)
+        reader = come(browser, site, "viewer", "/runs")
+        order = "() => [...document.querySelectorAll('table.runs tbody tr')].map(r => r.innerText.split(/\\s/)[0])"
+        assert reader.page.evaluate(order) == ["alpha", "beta"]
+
+        elsewhere(status_update, run_id=rows[1].id, hang="CONFIRMED")
+
+        reader.page.wait_for_selector(".order-changed")
+        assert reader.page.evaluate(order) == ["alpha", "beta"]
+        assert "Hung" in reader.page.inner_text("#runs-list")
+        reader.page.click(".order-changed")
+        reader.page.wait_for_function(f"() => ({order})()[0] === 'beta'")
+        assert reader.errors == []

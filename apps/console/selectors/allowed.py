@@ -43,7 +43,7 @@ def allowed_of(run: RunRow, *, who: Principal, now: datetime) -> Allowed:
         exclusions=f"{blast.out_now} of {blast.nodes} out, limit {blast.most}" if blast else "not known",
         spares=restart.spares[:6] if restart else (),
         layout=" · ".join(layout),
-        buttons=tuple(_buttons(run, restart, who=who, now=now)),
+        buttons=tuple(_buttons(run, restart, who=who)),
         actions=tuple(actions_listed(actions_of(run_id=run.id, limit=5))),
     )
 
@@ -55,7 +55,7 @@ def _preview(run: RunRow, kind: str, *, now: datetime) -> Preview | None:
         return None
 
 
-def _buttons(run: RunRow, restart: Preview | None, *, who: Principal, now: datetime) -> list[ActButton]:
+def _buttons(run: RunRow, restart: Preview | None, *, who: Principal) -> list[ActButton]:
     off = "" if who.may(OPERATE) else f"You may look at {run.cluster}, not act on it."
     is_open = run.attempt_state == "OPEN"
     made = []
@@ -72,8 +72,7 @@ def _buttons(run: RunRow, restart: Preview | None, *, who: Principal, now: datet
                 off=off,
             )
         )
-    stop = _preview(run, "STOP_RUN", now=now) if is_open else None
-    if stop is not None:
+    if is_open:
         made.append(
             ActButton(
                 label="Stop run…", price=_gives_up(run), href=confirm_href(run, kind="STOP_RUN"), primary=False, off=off

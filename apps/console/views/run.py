@@ -68,8 +68,6 @@ def _timeline(run: RunRow, *, moment: datetime, who: Principal) -> Context:  # n
 PARTS: dict[str, Callable[..., Context]] = {
     "head": _head,
     "suspects": _suspects,
-    "seen": _suspects,
-    "worst": _ranks,
     "ranks": _ranks,
     "now": _now,
     "phases": _phases,
@@ -83,6 +81,11 @@ def _parts(run: RunRow, names: list[str], *, moment: datetime, who: Principal) -
     for build in dict.fromkeys(PARTS[name] for name in names):
         context |= build(run, moment=moment, who=who)
     return context
+
+
+def calm_s(world_size: int | None) -> int:
+    """Return how long a part that looks at every rank stands before it is made again: 3 s, 30 s at 16,384 ranks."""
+    return max(3, min(30, (world_size or 0) // 500))
 
 
 def _asked_attempt(request: HttpRequest) -> int | None:
@@ -106,6 +109,7 @@ def run(request: HttpRequest, slug: str, *, who: Principal) -> HttpResponse:
         feed=feed,
         charts=charts_listed(row),
         modules=MODULES,
+        calm_s=calm_s(row.world_size),
         config=heat_config(row, attempt=shown, suspects=suspect_nodes(row.id), now=moment),
         **_parts(row, list(PARTS), moment=moment, who=who),
     )
@@ -118,7 +122,7 @@ def part(request: HttpRequest, slug: str, name: str, *, who: Principal) -> HttpR
         raise NotFound(f"A run's page has no part “{name}”.")
     row = run_by_code(slug)
     context = _parts(row, [name], moment=now(), who=who)
-    return render_part(request, f"console/run/{name}.html", who=who, run=row, **context)
+    return render_part(request, f"console/run/{name}.html", who=who, run=row, live=True, **context)
 
 
 @page()
