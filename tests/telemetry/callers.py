@@ -47,4 +47,3 @@ async def door_open(token: str | None = None) -> AsyncIterator[Caller]:
             yield Caller(http, token)
         finally:
             await door.close()
-
