@@ -226,7 +226,7 @@ SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS else None
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 
-# Nothing inline anywhere: Plotly sets styles through the CSSOM, its style elements are kept out by templates/console/parts/plotly_head.html.
+# Nothing inline anywhere: Plotly sets styles through the CSSOM; its style elements are kept out by the page's plotly_head.html.
 CONTENT_SECURITY_POLICY = {
     "EXCLUDE_URL_PREFIXES": ["/api/v1/docs"],
     "DIRECTIVES": {

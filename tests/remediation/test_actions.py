@@ -434,9 +434,7 @@ class TestPrice:
         attempt_progress(attempt_id=second.id, first_step=101, last_step=120, now=later(460))
         for step in (100, 150):
             fact = CheckpointFact(step=step, state="SAVED", happened_at=later(step), duration_s=8.0, blocking_s=2.0)
-            checkpoint_note(
-                attempt_id=second.id, fact=fact, source="SENDER", actor_name="", now=later(step)
-            )
+            checkpoint_note(attempt_id=second.id, fact=fact, source="SENDER", actor_name="", now=later(step))
         status_update(
             run_id=hooked.id, step=170, first_step=101, step_s=4.0, own_best_step_s=3.0, last_report_at=later(900)
         )
@@ -462,9 +460,7 @@ class TestPrice:
 
         for state, step in (("SAVED", 10), ("FAILED", 20)):
             fact = CheckpointFact(step=step, state=state, happened_at=now)
-            checkpoint_note(
-                attempt_id=hooked.attempt_id, fact=fact, source="SENDER", actor_name="", now=now
-            )
+            checkpoint_note(attempt_id=hooked.attempt_id, fact=fact, source="SENDER", actor_name="", now=now)
 
         with pytest.raises(BadRequest, match="cannot be used: failed"):
             ask("RESTART_RUN", hooked, options={"from_step": 20})
