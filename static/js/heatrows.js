@@ -6,12 +6,15 @@ export const FEW_RANKS = 64;   // so few fit with their numbers; nothing is fold
 const clamp = (v, lo, hi) => Math.max(lo, Math.min(hi, v));
 const pooled = head => (head.pooled?.rows || 1) > 1;
 
+/* What a row is opened by: its node, or its ranks where it holds several nodes. */
+export const openKey = row => row.node ?? row.ranks.join("-");
+
 /* Rows of one node that follow each other, as [{node, stage, rows: [index]}]. */
 function byNode(head) {
   const out = [];
   head.rows.forEach((row, i) => {
     const last = out.at(-1), same = last && row.node !== null && row.node !== undefined && last.node === row.node && last.stage === row.stage;
-    if (same && !pooled(head)) last.rows.push(i); else out.push({ node: row.node ?? row.label, stage: row.stage, label: row.label, rows: [i] });
+    if (same && !pooled(head)) last.rows.push(i); else out.push({ node: openKey(row), named: row.node !== null && row.node !== undefined, stage: row.stage, label: row.label, rows: [i] });
   });
   return out;
 }
@@ -36,10 +39,11 @@ export function layoutRows(head, { rows = "nodes", open = new Set(), suspects = 
     const staged = order === "stage" && node.stage !== null && node.stage !== undefined, key = staged ? `stage ${node.stage}` : "";
     let group = groups.at(-1);
     if (!group || group.key !== key) groups.push((group = { key, label: key, sub: "", nodes: [], rows: [] }));
-    group.nodes.push(node.node);
+    if (node.named) group.nodes.push(node.node);
+    group.first = Math.min(group.first ?? Infinity, ...node.rows.map(i => head.rows[i].ranks[0])); group.last = Math.max(group.last ?? 0, ...node.rows.map(i => head.rows[i].ranks[1]));
     group.rows.push(...nodeRows(head, node, { h, ranks, open: open.has(node.node), suspect: suspects.has(node.node), detail: details.get(node.node) }));
   }
-  for (const group of groups) group.sub = nodesText(group.nodes);
+  for (const group of groups) group.sub = group.nodes.length ? nodesText(group.nodes) : `${group.first}–${group.last}`;
   return groups;
 }
 function nodeRows(head, node, { h, ranks, open, suspect, detail }) {
@@ -47,7 +51,7 @@ function nodeRows(head, node, { h, ranks, open, suspect, detail }) {
   if (open && detail) return detail.head.rows.map((row, i) => rankRow(row, i, node.node, OPENED, { cells: detail, open: true, suspect }));
   if (ranks || (open && !single)) return node.rows.map(i => rankRow(head.rows[i], i, node.node, open ? Math.max(OPENED, h) : h, { open, suspect }));
   const ranges = node.rows.map(i => head.rows[i].ranks);
-  return [{ key: `n${node.node}/${ranges[0][0]}`, kind: single && ranges[0][0] === ranges[0][1] ? "rank" : "node", h, src: node.rows, node: node.node, stage: node.stage, ranks: ranges, label: node.label && single ? node.label : node.node, open: false, suspect }];
+  return [{ key: `n${node.node}/${ranges[0][0]}`, kind: single && ranges[0][0] === ranges[0][1] ? "rank" : "node", h, src: node.rows, node: node.node, named: false, stage: node.stage, ranks: ranges, label: node.label && single ? node.label : node.node, open: false, suspect }];
 }
 export function nodesText(names) {
   const unique = [...new Set(names)], a = unique[0], b = unique.at(-1);

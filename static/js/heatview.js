@@ -4,7 +4,7 @@ import { Cells, fetchCells, forgetTags } from "./cells.js";
 import { Heatmap } from "./heatmap.js";
 import { HeatInput } from "./heatinput.js";
 import { StepAxis, TimeAxis } from "./axis.js";
-import { countRanks, layoutRows } from "./heatrows.js";
+import { countRanks, layoutRows, openKey } from "./heatrows.js";
 import { linearScale, ratioScale } from "./ramp.js";
 import { serverNow } from "./times.js";
 
@@ -105,7 +105,7 @@ export class HeatView {
     const head = this.cells.head;
     if (!head || (head.pooled?.rows || 1) <= 1) return;
     for (const node of this.state.open) {
-      const rows = head.rows.filter(r => r.node === node); if (this.details.has(node) || !rows.length) continue;
+      const rows = head.rows.filter(r => openKey(r) === node); if (this.details.has(node) || !rows.length) continue;
       const ranks = rows.map(r => `${r.ranks[0]}-${r.ranks[1]}`).join(",");
       const answer = await fetchCells(this.url({ ranks, from: this.cells.first, to: this.cells.last + this.cells.width, columns: this.cells.steps.length })).catch(() => null);
       if (!answer) continue;
