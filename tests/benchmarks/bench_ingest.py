@@ -130,9 +130,7 @@ def generate(arguments: argparse.Namespace) -> None:
     if arguments.live:
         took = asyncio.run(live(*common, seconds=arguments.live))
     else:
-        took = asyncio.run(
-            flood(*common, reports=arguments.reports, form=arguments.form, repeats=arguments.repeats)
-        )
+        took = asyncio.run(flood(*common, reports=arguments.reports, form=arguments.form, repeats=arguments.repeats))
     print(json.dumps([len(took), float(np.percentile(took, 50)), float(np.percentile(took, 99)), max(took)]))
 
 
