@@ -12,27 +12,39 @@ import time
 import urllib.request
 from pathlib import Path
 
+from apps.config.local.servers import Servers
+
 ROOT = Path(__file__).resolve().parents[1]
+
+QUEUES = {"fold": "fold", "watch": "watch,slow", "orders": "orders"}
+"""Which queues each worker serves, as in an installation."""
+
+
+def _test_database() -> str:
+    from django.db import connection
+
+    found = connection.settings_dict
+    return f"postgresql://{found['USER']}@/{found['NAME']}?host={found['HOST']}&port={found['PORT']}"
 
 
 class LiveSite:
-    """Processes of one installation; each child ends with `stop()`, whatever the test did to it."""
+    """Processes of one installation; each child ends with `stop()`, whatever the test did to it.
 
-    def __init__(self, folder: Path) -> None:
+    With `servers` it stands on a pair of its own, which the test may flush, kill and restart.
+    """
+
+    def __init__(self, folder: Path, servers: Servers | None = None) -> None:
         from django.conf import settings
-        from django.db import connection
 
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self.folder = folder
-        database = connection.settings_dict
-        address = f"postgresql://{database['USER']}@/{database['NAME']}?host={database['HOST']}&port={database['PORT']}"
         self.environment = {
             **os.environ,
-            "DATABASE_URL": address,
-            "REDIS_URL": settings.REDIS_URL,
+            "DATABASE_URL": servers.database_url if servers else _test_database(),
+            "REDIS_URL": servers.redis_url if servers else settings.REDIS_URL,
             "PACELINE_BIND": f"127.0.0.1:{self.port}",
             "PACELINE_PUBLIC_URL": self.url,
             "PACELINE_DATA_DIR": str(folder),
@@ -41,6 +53,14 @@ class LiveSite:
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "client" / "src")]),
         }
         self.children: dict[str, subprocess.Popen[bytes]] = {}
+
+    def manage(self, *words: str) -> str:
+        """Run a command of the installation to its end; return what it said."""
+        done = subprocess.run(
+            [sys.executable, "manage.py", *words], cwd=ROOT, env=self.environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
 
     def start(self) -> None:
         """Start the web process and wait until it answers."""
@@ -60,27 +80,31 @@ class LiveSite:
 
     def workers(self, *, beat: bool = True) -> None:
         """Start one worker per group of queues as an installation does, and beat."""
-        for name, queues in (("fold", "fold"), ("watch", "watch,slow"), ("orders", "orders")):
-            self.run(
-                f"worker-{name}",
-                "-m",
-                "celery",
-                "-A",
-                "apps.config.celery",
-                "worker",
-                "-Q",
-                queues,
-                "-P",
-                "solo",
-                "-n",
-                f"{name}-{self.port}@test",
-                "--without-gossip",
-                "--without-mingle",
-            )
+        for name in QUEUES:
+            self.worker(name)
         if beat:
             self.run(
                 "beat", "-m", "celery", "-A", "apps.config.celery", "beat", "--schedule", str(self.folder / "beat")
             )
+
+    def worker(self, name: str) -> None:
+        """Start the worker `fold`, `watch` or `orders`."""
+        self.run(
+            f"worker-{name}",
+            "-m",
+            "celery",
+            "-A",
+            "apps.config.celery",
+            "worker",
+            "-Q",
+            QUEUES[name],
+            "-P",
+            "solo",
+            "-n",
+            f"{name}-{self.port}@test",
+            "--without-gossip",
+            "--without-mingle",
+        )
 
     def run(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         """Start a Python child in its own process group, its output in a file of the folder."""

@@ -9,19 +9,16 @@ from typing import Any
 import pytest
 from django.test import Client
 from playwright.sync_api import Browser
-from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import ClientConnection, connect
-from websockets.typing import Origin
+from websockets.exceptions import InvalidStatus
 
 from apps.common.clock import now as clock_now
 from apps.incidents.services import note_add
 from tests.console.browser import Reader, chromium
+from tests.flows.sockets import SIGNED_OUT, WAIT_S, Caller, rows_until_closed
 from tests.site import LiveSite
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
-WAIT_S = 60.0
-SIGNED_OUT = 4401
 LONG_MS = 120_000
 """A bound against waiting for ever; how fast things happen is measured elsewhere."""
 
@@ -198,33 +195,6 @@ class TestCut:
         assert is_dense(heard(ben))
 
 
-class Caller:
-    """A raw websocket client with whatever cookie and origin it likes."""
-
-    def __init__(self, site: LiveSite, key: str = "") -> None:
-        self.site, self.key = site, key
-
-    def connect(self, path: str, *, origin: str | None) -> ClientConnection:
-        headers = {"Cookie": f"sessionid={self.key}"} if self.key else {}
-        address = self.site.url.replace("http", "ws", 1) + path
-        return connect(address, additional_headers=headers, origin=Origin(origin) if origin else None)
-
-    def rows_until_closed(self, path: str) -> tuple[int, int]:
-        """Return how many log rows came before the server closed, and with which code."""
-        with self.connect(path, origin=self.site.url) as socket:
-            return rows_until_closed(socket)
-
-
-def rows_until_closed(socket: ClientConnection) -> tuple[int, int]:
-    """Return how many log rows come before the server closes, and with which code it does."""
-    rows = 0
-    try:
-        while True:
-            rows += len(json.loads(socket.recv(timeout=WAIT_S)).get("rows", ()))
-    except ConnectionClosed:
-        return rows, socket.close_code or 0
-
-
 @pytest.fixture
 def signed_in(make_user: Callable[..., Any], client_as: Callable[[Any], Client]) -> tuple[Any, Client]:
     person = make_user("VIEWER", "vic")
@@ -239,20 +209,20 @@ def path(run: Any, incident: Any) -> str:
 class TestStrangers:
     @pytest.mark.parametrize("key", ["", "forged0session0key0forged0session"])
     def test_without_a_session_nothing_is_told(self, site: LiveSite, path: str, key: str) -> None:
-        assert Caller(site, key).rows_until_closed(path) == (0, SIGNED_OUT)
+        assert Caller(site.url, key).rows_until_closed(path) == (0, SIGNED_OUT)
 
     def test_a_session_that_was_signed_out_is_none(self, site: LiveSite, path: str, signed_in: Any) -> None:
         _, client = signed_in
         key = client.cookies["sessionid"].value
         client.logout()
 
-        assert Caller(site, key).rows_until_closed(path) == (0, SIGNED_OUT)
+        assert Caller(site.url, key).rows_until_closed(path) == (0, SIGNED_OUT)
 
     @pytest.mark.parametrize("origin", ["https://elsewhere.example", "null", None])
     def test_another_sites_page_gets_no_socket_with_its_readers_cookie(
         self, site: LiveSite, path: str, signed_in: Any, origin: str | None
     ) -> None:
-        caller = Caller(site, signed_in[1].cookies["sessionid"].value)
+        caller = Caller(site.url, signed_in[1].cookies["sessionid"].value)
 
         with pytest.raises(InvalidStatus) as refused, caller.connect(path, origin=origin):
             pass
@@ -264,7 +234,7 @@ class TestStrangers:
         self, site: LiveSite, path: str, signed_in: Any, how: str
     ) -> None:
         person, client = signed_in
-        caller = Caller(site, client.cookies["sessionid"].value)
+        caller = Caller(site.url, client.cookies["sessionid"].value)
         with caller.connect(path, origin=site.url) as socket:
             assert json.loads(socket.recv(timeout=WAIT_S))["type"] == "rows"
 
