@@ -87,23 +87,25 @@ def incident_page(incident: IncidentRow, *, reader_key: str, now: datetime) -> I
 
 
 def timeline_lines(rows: list[TimelineRow], *, reader_key: str) -> list[TimelineLine]:
-    """Return rows as drawn, in their order; equal machine rows that follow each other are one line with a count."""
+    """Return rows as drawn, in their order; equal machine rows that follow each other are one line with a count.
+
+    The system's own rows, which are not shown at first, do not part them.
+    """
     lines: list[TimelineLine] = []
     for row in rows:
         folded = 1
-        if lines and row.note_id is None and _same(lines[-1].row, row):
-            folded += lines.pop().folded
+        last = next((place for place in reversed(range(len(lines))) if lines[place].row.group != "system"), None)
+        if last is not None and row.note_id is None and _same(lines[last].row, row):
+            folded += lines.pop(last).folded
         lines.append(_line(row, folded=folded, reader_key=reader_key))
     return lines
 
 
 def _same(one: TimelineRow, other: TimelineRow) -> bool:
     same_kind = one.note_id is None and one.kind == other.kind and one.subject == other.subject
-    return (
-        same_kind
-        and one.kind in {"finding.changed", "rank.log", "node.telemetry", "checkpoint.saved"}
-        and one.text == other.text
-    )
+    if one.kind == "checkpoint.saved":
+        return same_kind  # the newest of them says all
+    return same_kind and one.kind in {"finding.changed", "rank.log", "node.telemetry"} and one.text == other.text
 
 
 def _line(row: TimelineRow, *, folded: int, reader_key: str) -> TimelineLine:
