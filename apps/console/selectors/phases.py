@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.console.selectors.ranks import LAST, node_names
+from apps.console.selectors.ranks import node_names
 from apps.runs.selectors import RunRow, placement_of
-from apps.telemetry.selectors import columns_settled, settled_watermark
+from apps.telemetry.selectors import SettledColumns
 
 WIDTH, LEFT, RIGHT, BAR, ROW = 560.0, 100.0, 60.0, 22.0, 38.0
 
@@ -56,15 +56,12 @@ class Phases:
     lack: str = ""
 
 
-def phases_of(run: RunRow, *, suspects: list[str], now: datetime) -> Phases:
-    """Return where the last steps went, medians in seconds; the suspect is the first node that a finding blames."""
-    mark = settled_watermark(run.attempt_id) if run.attempt_id else None
-    if run.attempt_id is None or mark is None:
+def phases_of(run: RunRow, found: SettledColumns | None, *, suspects: list[str], now: datetime) -> Phases:
+    """Return where the steps that `last_steps` read went, medians in seconds; the suspect is the first blamed node."""
+    if run.attempt_id is None or found is None:
         return Phases((), 0, 0, "", None, "No step is settled yet.")
-    wanted = ("step_s", "compute_s", "communication_s", "data_s")
-    found = columns_settled(attempt_id=run.attempt_id, after_step=max(-1, mark - LAST), limit=LAST, metrics=wanted)
     values = found.values
-    if "step_s" not in values or "compute_s" not in values or not len(found.steps):
+    if "step_s" not in values or "compute_s" not in values:
         return Phases((), 0, 0, "", None, "Senders give no compute time apart from waiting.")
     names = np.array(node_names(placement_of(run.attempt_id), len(values["step_s"])))
     culprit = next((name for name in suspects if (names == name).any()), "")

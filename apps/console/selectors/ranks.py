@@ -14,7 +14,7 @@ from apps.runs.selectors import PlacementRow, RunRow, placement_of
 from apps.telemetry.selectors import SettledColumns, columns_settled, ranks_now, settled_watermark
 
 LAST = 60
-NEEDED = ("compute_s", "step_s", "communication_s")
+NEEDED = ("compute_s", "step_s", "communication_s", "data_s")
 SHOWN = 6
 ALIKE = 0.8
 """A node stands as one row where its best rank has at least this share of its worst rank's slowness."""
@@ -82,11 +82,10 @@ def node_names(placement: PlacementRow | None, world: int) -> list[str]:
     return (found + [""] * world)[:world]
 
 
-def worst_ranks(run: RunRow) -> Ranks:
-    """Return the worst nodes and ranks of the newest attempt's last steps."""
+def worst_ranks(run: RunRow, found: SettledColumns | None) -> Ranks:
+    """Return the worst nodes and ranks of what `last_steps` read of the newest attempt."""
     if run.attempt_id is None:
         return Ranks((), 0, 0, "", "No attempt has begun.")
-    found = _last_steps(run.attempt_id)
     if found is None:
         return Ranks((), 0, 0, "", "No step is settled yet.")
     name = next((one for one in ("compute_s", "step_s") if one in found.values), None)
@@ -107,7 +106,7 @@ def worst_ranks(run: RunRow) -> Ranks:
 def paces_by_node(run: RunRow) -> dict[int, list[float | None]]:
     """Return for each node of an open attempt its ranks' compute time of the last steps against their peers."""
     placement = placement_of(run.attempt_id) if run.attempt_id and run.attempt_state == "OPEN" else None
-    found = _last_steps(placement.attempt_id) if placement else None
+    found = last_steps(placement.attempt_id) if placement else None
     if placement is None or found is None or "compute_s" not in found.values:
         return {}
     values = found.values["compute_s"]
@@ -118,9 +117,10 @@ def paces_by_node(run: RunRow) -> dict[int, list[float | None]]:
     return paces
 
 
-def _last_steps(attempt_id: int) -> SettledColumns | None:
-    mark = settled_watermark(attempt_id)
-    if mark is None:
+def last_steps(attempt_id: int | None) -> SettledColumns | None:
+    """Return the settled steps that the table of ranks and the bars of a step are made of, None if there are none."""
+    mark = settled_watermark(attempt_id) if attempt_id is not None else None
+    if attempt_id is None or mark is None:
         return None
     found = columns_settled(attempt_id=attempt_id, after_step=max(-1, mark - LAST), limit=LAST, metrics=NEEDED)
     return found if len(found.steps) else None

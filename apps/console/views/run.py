@@ -16,7 +16,7 @@ from apps.console.selectors.allowed import allowed_of
 from apps.console.selectors.charts import CHARTS, chart_of, charts_listed
 from apps.console.selectors.lanes import lanes_of, placement_json
 from apps.console.selectors.phases import phases_of
-from apps.console.selectors.ranks import ranks_now_page, worst_ranks
+from apps.console.selectors.ranks import last_steps, ranks_now_page, worst_ranks
 from apps.console.selectors.run import attempt_shown, feed_path, heat_config, run_head
 from apps.console.selectors.suspects import suspect_nodes, suspects_of
 from apps.console.selectors.timeline import run_timeline
@@ -46,7 +46,9 @@ def _suspects(run: RunRow, *, moment: datetime, who: Principal) -> Context:
 
 
 def _ranks(run: RunRow, *, moment: datetime, who: Principal) -> Context:  # noqa: ARG001
-    return {"ranks": worst_ranks(run)}
+    found = last_steps(run.attempt_id)
+    suspects = suspect_nodes(run.id)
+    return {"ranks": worst_ranks(run, found), "phases": phases_of(run, found, suspects=suspects, now=moment)}
 
 
 def _now(run: RunRow, *, moment: datetime, who: Principal) -> Context:  # noqa: ARG001
@@ -55,10 +57,6 @@ def _now(run: RunRow, *, moment: datetime, who: Principal) -> Context:  # noqa: 
 
 def _may(run: RunRow, *, moment: datetime, who: Principal) -> Context:
     return {"allowed": allowed_of(run, who=who, now=moment)}
-
-
-def _phases(run: RunRow, *, moment: datetime, who: Principal) -> Context:  # noqa: ARG001
-    return {"phases": phases_of(run, suspects=suspect_nodes(run.id), now=moment)}
 
 
 def _timeline(run: RunRow, *, moment: datetime, who: Principal) -> Context:  # noqa: ARG001
@@ -70,7 +68,7 @@ PARTS: dict[str, Callable[..., Context]] = {
     "suspects": _suspects,
     "ranks": _ranks,
     "now": _now,
-    "phases": _phases,
+    "phases": _ranks,
     "may": _may,
     "timeline": _timeline,
 }
