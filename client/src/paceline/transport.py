@@ -16,7 +16,8 @@ from paceline.version import VERSION
 TIMEOUT_S = 10.0
 GZIP_FROM = 4 * 1024
 """Below this a report fits into three packets anyway; unpacking would cost the server more than it saves the wire."""
-BACKOFF_FIRST_S, BACKOFF_LAST_S = 0.5, 30.0
+BACKOFF_FIRST_S, BACKOFF_LAST_S = 0.5, 10.0
+"""Shorter than a sender may be silent (15 s at least): when the server was away, nobody is taken for dead afterwards."""
 RETRY_AFTER_MAX_S = 120.0
 
 
