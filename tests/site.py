@@ -76,7 +76,7 @@ class LiveSite:
             "--ws-ping-interval",
             "5",
         )
-        self.wait(self._answers, "the web process to answer", 30)
+        self.wait(self._answers, "the web process to answer", 120)
 
     def workers(self, *, beat: bool = True) -> None:
         """Start one worker per group of queues as an installation does, and beat."""
