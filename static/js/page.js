@@ -23,6 +23,14 @@ document.body.addEventListener("htmx:beforeSwap", e => {
   const target = e.detail.target, busy = target?.querySelector?.("dialog[open], input:focus, textarea:focus, select:focus, details[open] summary:focus");
   if (busy && e.detail.requestConfig?.verb === "get") e.detail.shouldSwap = false;
 });
+/* A refused change says so at the top of the page; what it was about stays as it is. */
+document.body.addEventListener("htmx:responseError", e => {
+  if (e.detail.requestConfig?.verb === "get") return;            // a part that could not be made again is tried with the next poke
+  const said = new DOMParser().parseFromString(e.detail.xhr.responseText, "text/html").querySelector(".banner"), place = document.querySelector(".frame-banners");
+  place.querySelector("[data-refused]")?.remove();
+  const banner = said || Object.assign(document.createElement("p"), { className: "banner crit", textContent: `That could not be done (${e.detail.xhr.status}). Nothing was changed.` });
+  banner.dataset.refused = "1"; banner.setAttribute("role", "alert"); place.append(banner); banner.scrollIntoView({ block: "nearest" });
+});
 document.body.addEventListener("htmx:afterSwap", e => { render(document); strips(document); quoteForms(document); document.dispatchEvent(new CustomEvent("paceline:swapped", { detail: e.target })); });
 
 export const feed = body.dataset.feed ? new Feed(body.dataset.feed, { presence: body.dataset.presence }) : null;

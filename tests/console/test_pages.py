@@ -157,3 +157,27 @@ class TestPlotly:
         assert answer["Content-Encoding"] == "gzip"
         assert "immutable" in answer["Cache-Control"]
         assert len(answer.content) < 2_000_000
+
+
+class TestArrivals:
+    def test_what_was_refused_is_on_the_page_with_why_how_often_and_a_sample(
+        self, client_as, viewer, attempt, now
+    ) -> None:
+        from apps.telemetry.models import Refusal
+
+        Refusal.objects.create(
+            scope_kind="ATTEMPT",
+            scope_id=attempt.id,
+            sender="node-0007",
+            reason="RANK_OUTSIDE",
+            count=12,
+            sample="rank <99>",
+            first_at=now,
+            last_at=now,
+        )
+
+        page = client_as(viewer).get("/runs/dense-7b").text
+
+        assert "Not taken over" in page
+        assert "node-0007" in page
+        assert "rank &lt;99&gt;" in page

@@ -229,3 +229,26 @@ class TestRuns:
         reader.page.click(".order-changed")
         reader.page.wait_for_function(f"() => ({order})()[0] === 'beta'")
         assert reader.errors == []
+
+
+class TestRefused:
+    def test_a_refused_edit_is_told_and_the_timeline_stays(
+        self, browser: Any, site: Any, incident: Any, operator: Any, now: Any
+    ) -> None:
+        from apps.accounts.selectors import principal_of_user
+        from apps.incidents.services import note_add, note_edit
+
+        key = principal_of_user(operator).key
+        names = {"author_key": key, "author_name": "operator", "source": "WEB", "now": now}
+        note = note_add(incident_id=incident.id, text="one", happened_at=now, **names)
+        reader = come(browser, site, "operator", f"/incidents/{incident.number}")
+        reader.page.click("[data-edit]")
+        reader.page.fill("#note-text", "three")
+        note_edit(note_id=note, version=1, text="two", happened_at=None, **names)
+
+        reader.page.click("#write button[type=submit]")
+
+        reader.page.wait_for_selector("[data-refused]")
+        assert "changed meanwhile" in reader.page.inner_text("[data-refused]")
+        assert reader.page.locator("#tl > li").count() > 1
+        assert reader.page.input_value("#note-text") == "three"

@@ -18,6 +18,7 @@ from apps.console.selectors.lanes import lanes_of, placement_json
 from apps.console.selectors.phases import phases_of
 from apps.console.selectors.ranks import last_steps, ranks_now_page, worst_ranks
 from apps.console.selectors.run import attempt_shown, feed_path, heat_config, run_head
+from apps.console.selectors.senders import arrivals_of
 from apps.console.selectors.suspects import suspect_nodes, suspects_of
 from apps.console.selectors.timeline import run_timeline
 from apps.console.views.kit import back_to, page, render_page, render_part
@@ -52,7 +53,7 @@ def _ranks(run: RunRow, *, moment: datetime, who: Principal) -> Context:  # noqa
 
 
 def _now(run: RunRow, *, moment: datetime, who: Principal) -> Context:  # noqa: ARG001
-    return {"ranks_now": ranks_now_page(run, now=moment)}
+    return {"ranks_now": ranks_now_page(run, now=moment), "arrivals": arrivals_of(run)}
 
 
 def _may(run: RunRow, *, moment: datetime, who: Principal) -> Context:
