@@ -12,13 +12,18 @@ export function readAnswer(buffer) {
 }
 
 export class ReadError extends Error {
-  constructor(body, status) { super(body?.error?.message || `The server answered ${status}.`); this.body = body; this.status = status; }
+  constructor(body, status) {
+    super(body?.error?.message || `The server answered ${status}.`);
+    this.body = body;
+    this.status = status;
+  }
 }
 
 /* Reads a heatmap address; null when nothing changed since the tag that was seen last. */
 const tags = new Map();
 export async function fetchCells(url, { signal } = {}) {
-  const seen = tags.get(url), headers = { Accept: "application/octet-stream" };
+  const seen = tags.get(url),
+    headers = { Accept: "application/octet-stream" };
   if (seen) headers["If-None-Match"] = seen;
   const answer = await fetch(url, { headers, signal, credentials: "same-origin", cache: "no-store" });
   if (answer.status === 304) return null;
@@ -29,16 +34,24 @@ export async function fetchCells(url, { signal } = {}) {
 }
 export const forgetTags = () => tags.clear();
 
-const rowsKey = head => head.rows.map(r => r.ranks.join("-")).join() + "/" + head.steps_per_column + "/" + head.pooled?.rows;
+const rowsKey = head =>
+  head.rows.map(r => r.ranks.join("-")).join() + "/" + head.steps_per_column + "/" + head.pooled?.rows;
 
 /* One column; its values are taken out of the row-major answer when they are first needed, so that a large answer costs no frame. */
 class Column {
-  constructor(step, cells, offset, stride, rows, more) { Object.assign(this, more); this.step = step; this.from = { cells, offset, stride, rows }; this.marks = null; }
+  constructor(step, cells, offset, stride, rows, more) {
+    Object.assign(this, more);
+    this.step = step;
+    this.from = { cells, offset, stride, rows };
+    this.marks = null;
+  }
   get values() {
     if (!this.taken) {
-      const { cells, offset, stride, rows } = this.from, out = new Float32Array(rows);
+      const { cells, offset, stride, rows } = this.from,
+        out = new Float32Array(rows);
       for (let r = 0, i = offset; r < rows; r++, i += stride) out[r] = cells[i];
-      this.taken = out; this.from = null;
+      this.taken = out;
+      this.from = null;
     }
     return this.taken;
   }
@@ -46,20 +59,42 @@ class Column {
 
 export class Cells {
   /* head: the newest answer without cells; columns: step -> {step, values, at}; marks: "row:step" -> which */
-  constructor() { this.clear(); }
-  clear() { this.head = null; this.key = ""; this.columns = new Map(); this.marks = new Map(); this.steps = []; this.edge = null; }
+  constructor() {
+    this.clear();
+  }
+  clear() {
+    this.head = null;
+    this.key = "";
+    this.columns = new Map();
+    this.marks = new Map();
+    this.steps = [];
+    this.edge = null;
+  }
 
   /* Merges an answer. Returns "new" when the layout changed, else the steps that changed. */
   merge(answer) {
     const key = rowsKey(answer);
     let changed = [];
     if (key !== this.key) {
-      this.clear(); this.key = key; changed = "new";
+      this.clear();
+      this.key = key;
+      changed = "new";
     }
     this.head = { ...answer, cells: undefined };
-    const C = answer.steps.length, R = answer.rows.length, veiled = new Set(answer.veiled || []), redone = new Set(answer.redone || []);
+    const C = answer.steps.length,
+      R = answer.rows.length,
+      veiled = new Set(answer.veiled || []),
+      redone = new Set(answer.redone || []);
     answer.steps.forEach((step, c) => {
-      this.columns.set(step, new Column(step, answer.cells, c, C, R, { at: answer.ended_at?.[c] ?? null, veiled: veiled.has(c), redone: redone.has(c), attempt: answer.attempts?.[c] ?? null }));
+      this.columns.set(
+        step,
+        new Column(step, answer.cells, c, C, R, {
+          at: answer.ended_at?.[c] ?? null,
+          veiled: veiled.has(c),
+          redone: redone.has(c),
+          attempt: answer.attempts?.[c] ?? null,
+        }),
+      );
       if (changed !== "new") changed.push(step);
     });
     for (const [row, column, which] of answer.flags || []) {
@@ -76,17 +111,35 @@ export class Cells {
     this.steps = this.steps.filter(step => this.columns.has(step));
     return true;
   }
-  get width() { return this.head?.steps_per_column || 1; }
-  value(row, step) { const at = this.columns.get(step); return at ? at.values[row] : NaN; }
+  get width() {
+    return this.head?.steps_per_column || 1;
+  }
+  value(row, step) {
+    const at = this.columns.get(step);
+    return at ? at.values[row] : NaN;
+  }
   /* Index of the column that holds `step`, or -1. */
   find(step) {
     const snapped = Math.floor(step / this.width) * this.width;
     return this.columns.has(snapped) ? this.steps.indexOf(snapped) : -1;
   }
   /* Steps at which another attempt goes on. */
-  get attemptStarts() { let last = null; const out = []; for (const s of this.steps) { const a = this.columns.get(s).attempt; if (last !== null && a !== null && a !== last) out.push(s); last = a ?? last; } return out; }
-  get first() { return this.steps[0]; }
-  get last() { return this.steps.at(-1); }
+  get attemptStarts() {
+    let last = null;
+    const out = [];
+    for (const s of this.steps) {
+      const a = this.columns.get(s).attempt;
+      if (last !== null && a !== null && a !== last) out.push(s);
+      last = a ?? last;
+    }
+    return out;
+  }
+  get first() {
+    return this.steps[0];
+  }
+  get last() {
+    return this.steps.at(-1);
+  }
 }
 
 export const median = values => {
@@ -95,6 +148,9 @@ export const median = values => {
 };
 export function worstOf(values, rows, least) {
   let worst = NaN;
-  for (const r of rows) { const v = values[r]; if (v === v && !(least ? worst <= v : worst >= v)) worst = v; }
+  for (const r of rows) {
+    const v = values[r];
+    if (v === v && !(least ? worst <= v : worst >= v)) worst = v;
+  }
   return worst;
 }

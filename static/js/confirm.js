@@ -4,9 +4,16 @@ const $ = q => document.querySelector(q);
 const LEAST = 10;
 
 export function start() {
-  const form = $("#confirm"); if (!form) return;
-  const go = $("#go"), lack = $("#lack"), reason = $("#reason"), typed = $("#typed"), name = form.dataset.name, seen = { attempt: form.elements.expected_attempt.value, state: form.elements.expected_state.value };
-  let moved = false, sent = false;
+  const form = $("#confirm");
+  if (!form) return;
+  const go = $("#go"),
+    lack = $("#lack"),
+    reason = $("#reason"),
+    typed = $("#typed"),
+    name = form.dataset.name,
+    seen = { attempt: form.elements.expected_attempt.value, state: form.elements.expected_state.value };
+  let moved = false,
+    sent = false;
 
   const picked = () => form.querySelector('input[name="when"]:checked');
   const open = () => {
@@ -18,37 +25,82 @@ export function start() {
     if (name && typed.value.trim() !== name) return off(typed.value.trim());
     return "";
   };
-  const off = text => (!text ? `Type ${name} to confirm.` : name.startsWith(text) ? `${name.length - text.length} ${name.length - text.length === 1 ? "letter is" : "letters are"} missing.` : `That is not ${name}.`);
-  const check = () => { if (!go) return; const why = open(); go.disabled = Boolean(why) || sent; lack.textContent = why; };
+  const off = text =>
+    !text
+      ? `Type ${name} to confirm.`
+      : name.startsWith(text)
+        ? `${name.length - text.length} ${name.length - text.length === 1 ? "letter is" : "letters are"} missing.`
+        : `That is not ${name}.`;
+  const check = () => {
+    if (!go) return;
+    const why = open();
+    go.disabled = Boolean(why) || sent;
+    lack.textContent = why;
+  };
   const choose = () => {
-    const radio = picked(), cell = radio?.closest("th"); if (!radio) return;
+    const radio = picked(),
+      cell = radio?.closest("th");
+    if (!radio) return;
     if (go) go.textContent = radio.dataset.button;
     if (!cell) return;
     const i = [...cell.parentElement.children].indexOf(cell);
-    for (const row of form.querySelectorAll(".opts tr")) [...row.children].forEach((c, k) => c.classList.toggle("on", k === i && k > 0));
+    for (const row of form.querySelectorAll(".opts tr"))
+      [...row.children].forEach((c, k) => c.classList.toggle("on", k === i && k > 0));
   };
   form.addEventListener("input", check);
   form.addEventListener("change", e => {
     if (e.target.name === "when") choose();
-    if (e.target.id === "from-step") { const u = new URL(location.href); u.searchParams.set("from_step", e.target.value); $("#figures").setAttribute("hx-get", `${u.pathname}?${u.searchParams}&part=figures`); window.htmx.process($("#figures")); window.htmx.ajax("GET", `${u.pathname}?${u.searchParams}&part=figures`, { target: "#figures", swap: "innerHTML" }); }
+    if (e.target.id === "from-step") {
+      const u = new URL(location.href);
+      u.searchParams.set("from_step", e.target.value);
+      $("#figures").setAttribute("hx-get", `${u.pathname}?${u.searchParams}&part=figures`);
+      window.htmx.process($("#figures"));
+      window.htmx.ajax("GET", `${u.pathname}?${u.searchParams}&part=figures`, {
+        target: "#figures",
+        swap: "innerHTML",
+      });
+    }
   });
-  form.addEventListener("keydown", e => { if (e.key === "Enter" && e.target.tagName === "INPUT") e.preventDefault(); });
-  document.addEventListener("keydown", e => { if (e.key === "Escape" && !document.querySelector("dialog[open]")) location.assign($("#cancel").href); });
-  form.addEventListener("submit", () => { sent = true; setTimeout(check, 0); });
-  addEventListener("pageshow", () => { sent = false; check(); });
+  form.addEventListener("keydown", e => {
+    if (e.key === "Enter" && e.target.tagName === "INPUT") e.preventDefault();
+  });
+  document.addEventListener("keydown", e => {
+    if (e.key === "Escape" && !document.querySelector("dialog[open]")) location.assign($("#cancel").href);
+  });
+  form.addEventListener("submit", () => {
+    sent = true;
+    setTimeout(check, 0);
+  });
+  addEventListener("pageshow", () => {
+    sent = false;
+    check();
+  });
 
   let kept = picked()?.value;
-  document.body.addEventListener("htmx:beforeSwap", e => { if (e.detail.target?.id === "figures") kept = picked()?.value; });
+  document.body.addEventListener("htmx:beforeSwap", e => {
+    if (e.detail.target?.id === "figures") kept = picked()?.value;
+  });
   document.body.addEventListener("htmx:afterSettle", () => {
-    const same = kept && form.querySelector(`input[name="when"][value="${CSS.escape(kept)}"]`); if (same) same.checked = true;
+    const same = kept && form.querySelector(`input[name="when"][value="${CSS.escape(kept)}"]`);
+    if (same) same.checked = true;
     const now = $("#seen")?.dataset;
-    if (now && (now.attempt !== seen.attempt || now.state !== seen.state) && !moved) { moved = true; $("#changed").hidden = false; if (typed) typed.value = ""; }
-    choose(); check();
+    if (now && (now.attempt !== seen.attempt || now.state !== seen.state) && !moved) {
+      moved = true;
+      $("#changed").hidden = false;
+      if (typed) typed.value = "";
+    }
+    choose();
+    check();
   });
   $("#looked").addEventListener("click", () => {
-    const now = $("#seen").dataset; Object.assign(seen, { attempt: now.attempt, state: now.state });
-    form.elements.expected_attempt.value = seen.attempt; form.elements.expected_state.value = seen.state;
-    moved = false; $("#changed").hidden = true; check();
+    const now = $("#seen").dataset;
+    Object.assign(seen, { attempt: now.attempt, state: now.state });
+    form.elements.expected_attempt.value = seen.attempt;
+    form.elements.expected_state.value = seen.state;
+    moved = false;
+    $("#changed").hidden = true;
+    check();
   });
-  choose(); check();
+  choose();
+  check();
 }

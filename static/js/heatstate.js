@@ -3,9 +3,13 @@
 const PLAIN = { metric: "metric", mode: "mode", rows: "rows", order: "order", axis: "axis", range: "range" };
 
 export class HeatState {
-  constructor(defaults) { this.defaults = defaults; this.read(); }
+  constructor(defaults) {
+    this.defaults = defaults;
+    this.read();
+  }
   read() {
-    const q = new URLSearchParams(location.search), d = this.defaults;
+    const q = new URLSearchParams(location.search),
+      d = this.defaults;
     for (const [name, key] of Object.entries(PLAIN)) this[name] = q.get(key) || d[name];
     this.open = new Set(q.has("open") ? q.get("open").split(",").filter(Boolean) : d.open);
     this.steps = /^\d+-\d+$/.test(q.get("steps") || "") ? q.get("steps").split("-").map(Number) : null;
@@ -17,11 +21,15 @@ export class HeatState {
     this.redone = q.get("redone") === "1";
   }
   address() {
-    const q = new URLSearchParams(location.search), d = this.defaults;
-    const set = (key, value, plain) => (value === null || value === undefined || value === plain || value === "" ? q.delete(key) : q.set(key, value));
+    const q = new URLSearchParams(location.search),
+      d = this.defaults;
+    const set = (key, value, plain) =>
+      value === null || value === undefined || value === plain || value === "" ? q.delete(key) : q.set(key, value);
     for (const [name, key] of Object.entries(PLAIN)) set(key, this[name], d[name]);
-    const open = [...this.open].sort().join(","), usual = [...d.open].sort().join(",");
-    if (open === usual) q.delete("open"); else q.set("open", open);
+    const open = [...this.open].sort().join(","),
+      usual = [...d.open].sort().join(",");
+    if (open === usual) q.delete("open");
+    else q.set("open", open);
     set("steps", this.steps && this.steps.map(Math.round).join("-"));
     set("times", this.times && this.times.map(Math.round).join("-"));
     set("cell", this.cell && `${this.cell.rank}.${this.cell.step}`);
@@ -30,10 +38,14 @@ export class HeatState {
     return location.pathname + (text ? `?${text}` : "") + location.hash;
   }
   save(deliberate) {
-    const to = this.address(), here = location.pathname + location.search + location.hash;
+    const to = this.address(),
+      here = location.pathname + location.search + location.hash;
     if (to === here) return;
-    if (deliberate) { history.pushState(null, "", to); return; }
-    clearTimeout(this.timer);            // browsers limit how often an address may change
+    if (deliberate) {
+      history.pushState(null, "", to);
+      return;
+    }
+    clearTimeout(this.timer); // browsers limit how often an address may change
     this.timer = setTimeout(() => history.replaceState(null, "", this.address()), 250);
   }
 }

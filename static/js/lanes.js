@@ -4,25 +4,51 @@ import { stepOfTime } from "./axis.js";
 import { node, text, title } from "./svg.js";
 import { format, number, zoneName } from "./times.js";
 
-const R = 19, NEAR = 8, LETTER = 5.7, TICKS_WIDE = 120;
+const R = 19,
+  NEAR = 8,
+  LETTER = 5.7,
+  TICKS_WIDE = 120;
 
 const shapes = {
   bar: (x, x2, y) => node("rect", { x, y: y - 7, width: Math.max(2, x2 - x), height: 14, class: "ln-bar" }),
-  save: (x, x2, y, m) => { const dark = Math.max(3, (x2 - x) * (m.write_share ?? 0.12)); return node("g", {}, node("rect", { x, y: y - 4, width: Math.max(4, x2 - x), height: 8, class: "ln-queue" }), node("rect", { x: Math.max(x, x2 - dark), y: y - 4, width: dark, height: 8, class: m.bad ? "ln-bad" : "ln-write" })); },
-  suspected: (x, x2, y, m) => node("rect", { x, y: y - 7, width: Math.max(3, x2 - x), height: 14, class: `ln-suspected ${m.tone || "warn"}` }),
-  confirmed: (x, x2, y, m) => node("rect", { x, y: y - 7, width: Math.max(3, x2 - x), height: 14, class: `ln-confirmed ${m.tone || "warn"}` }),
+  save: (x, x2, y, m) => {
+    const dark = Math.max(3, (x2 - x) * (m.write_share ?? 0.12));
+    return node(
+      "g",
+      {},
+      node("rect", { x, y: y - 4, width: Math.max(4, x2 - x), height: 8, class: "ln-queue" }),
+      node("rect", {
+        x: Math.max(x, x2 - dark),
+        y: y - 4,
+        width: dark,
+        height: 8,
+        class: m.bad ? "ln-bad" : "ln-write",
+      }),
+    );
+  },
+  suspected: (x, x2, y, m) =>
+    node("rect", { x, y: y - 7, width: Math.max(3, x2 - x), height: 14, class: `ln-suspected ${m.tone || "warn"}` }),
+  confirmed: (x, x2, y, m) =>
+    node("rect", { x, y: y - 7, width: Math.max(3, x2 - x), height: 14, class: `ln-confirmed ${m.tone || "warn"}` }),
   event: (x, _x2, y, m) => node("path", { d: `M${x} ${y - 5}l5.5 9.5h-11z`, class: `ln-event ${m.tone || "warn"}` }),
   silent: (x, x2, y) => node("rect", { x, y: y - 5, width: Math.max(4, x2 - x), height: 10, class: "ln-silent" }),
-  action: (x, _x2, y, m) => node("path", { d: `M${x} ${y - 6}l6 6l-6 6l-6 -6z`, class: m.open ? "ln-action open" : "ln-action" }),
+  action: (x, _x2, y, m) =>
+    node("path", { d: `M${x} ${y - 6}l6 6l-6 6l-6 -6z`, class: m.open ? "ln-action open" : "ln-action" }),
   note: (x, _x2, y, m) => node("circle", { cx: x, cy: y, r: 4.5, class: m.open ? "ln-note open" : "ln-note" }),
 };
 
 export class Lanes {
-  constructor(box, view, config) { this.box = box; this.view = view; this.config = config; this.lanes = []; }
+  constructor(box, view, config) {
+    this.box = box;
+    this.view = view;
+    this.config = config;
+    this.lanes = [];
+  }
   async read() {
     const answer = await fetch(this.config.lanes_url, { credentials: "same-origin" }).catch(() => null);
     if (!answer?.ok) return;
-    this.lanes = (await answer.json()).lanes; this.draw();
+    this.lanes = (await answer.json()).lanes;
+    this.draw();
   }
   /* A mark's place on the axis: by its step, else by its time. */
   unit(at) {
@@ -33,12 +59,39 @@ export class Lanes {
     return at.at ? heat.axis.at(stepOfTime(cells, +new Date(at.at))) : NaN;
   }
   draw() {
-    const { heat } = this.view, g = heat.gutter, pw = heat.width, H = this.lanes.length * R, wide = pw > 700;
-    const svg = node("svg", { class: "chart", width: g + pw, height: H + 36, viewBox: `0 0 ${g + pw} ${H + 36}`, role: "group", "aria-label": "Events on the same axis" });
-    svg.append(node("defs", {}, node("pattern", { id: "h45", width: 4, height: 4, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, node("rect", { width: 1, height: 4, class: "ln-hatch" })), node("clipPath", { id: "lane-clip" }, node("rect", { x: g - 1, y: 0, width: pw + 2, height: H }))));
+    const { heat } = this.view,
+      g = heat.gutter,
+      pw = heat.width,
+      H = this.lanes.length * R,
+      wide = pw > 700;
+    const svg = node("svg", {
+      class: "chart",
+      width: g + pw,
+      height: H + 36,
+      viewBox: `0 0 ${g + pw} ${H + 36}`,
+      role: "group",
+      "aria-label": "Events on the same axis",
+    });
+    svg.append(
+      node(
+        "defs",
+        {},
+        node(
+          "pattern",
+          { id: "h45", width: 4, height: 4, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
+          node("rect", { width: 1, height: 4, class: "ln-hatch" }),
+        ),
+        node("clipPath", { id: "lane-clip" }, node("rect", { x: g - 1, y: 0, width: pw + 2, height: H })),
+      ),
+    );
     this.lanes.forEach((lane, i) => {
-      svg.append(node("line", { class: "grid", x1: 0, x2: g + pw, y1: i * R + 0.5, y2: i * R + 0.5 }), text(0, i * R + R / 2 + 4, lane.name, "lab"));
-      const inside = node("g", { "clip-path": "url(#lane-clip)" }); svg.append(inside); this.lane(inside, lane, i * R + R / 2, g, pw, wide);
+      svg.append(
+        node("line", { class: "grid", x1: 0, x2: g + pw, y1: i * R + 0.5, y2: i * R + 0.5 }),
+        text(0, i * R + R / 2 + 4, lane.name, "lab"),
+      );
+      const inside = node("g", { "clip-path": "url(#lane-clip)" });
+      svg.append(inside);
+      this.lane(inside, lane, i * R + R / 2, g, pw, wide);
     });
     this.axis(svg, H, g, pw, wide);
     const focus = this.box.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
@@ -46,41 +99,102 @@ export class Lanes {
     if (focus) this.box.querySelector(`a[href="${CSS.escape(focus)}"]`)?.focus();
   }
   lane(svg, lane, y, g, pw, wide) {
-    const placed = lane.marks.map(m => ({ m, x: g + this.view.heat.x(this.unit(m.from)), x2: m.to ? g + this.view.heat.x(this.unit(m.to)) : m.grows ? g + this.view.heat.x(this.view.heat.axis.extent()[1]) : NaN })).map(p => ({ ...p, x2: p.x2 === p.x2 ? p.x2 : p.x }));
-    const seen = placed.filter(p => p.x === p.x && p.x2 >= g - 6 && p.x <= g + pw + 6).sort((a, b) => a.x - b.x), groups = [];
-    for (const p of seen) { const last = groups.at(-1), point = p.x2 - p.x < 4; if (last && point && last.point && p.x - last.x < NEAR) last.all.push(p); else groups.push({ ...p, point, all: [p] }); }
+    const placed = lane.marks
+      .map(m => ({
+        m,
+        x: g + this.view.heat.x(this.unit(m.from)),
+        x2: m.to
+          ? g + this.view.heat.x(this.unit(m.to))
+          : m.grows
+            ? g + this.view.heat.x(this.view.heat.axis.extent()[1])
+            : NaN,
+      }))
+      .map(p => ({ ...p, x2: p.x2 === p.x2 ? p.x2 : p.x }));
+    const seen = placed.filter(p => p.x === p.x && p.x2 >= g - 6 && p.x <= g + pw + 6).sort((a, b) => a.x - b.x),
+      groups = [];
+    for (const p of seen) {
+      const last = groups.at(-1),
+        point = p.x2 - p.x < 4;
+      if (last && point && last.point && p.x - last.x < NEAR) last.all.push(p);
+      else groups.push({ ...p, point, all: [p] });
+    }
     let taken = g;
     groups.forEach((group, i) => {
-      const m = group.m, x = Math.max(g - 8, group.x), x2 = Math.min(g + pw + 8, group.x2), many = group.all.length > 1, words = many ? `${group.all.length}` : short(m.label || "");
-      const link = node("a", { href: m.href || "#timeline", "aria-label": group.all.map(p => `${lane.name}: ${p.m.title || p.m.label}`).join("; ") }, title(group.all.map(p => p.m.title || p.m.label).join("\n")), (shapes[m.shape] || shapes.event)(x, x2, y, m));
-      const inside = ["bar", "confirmed", "suspected"].includes(m.shape) && x2 - x > words.length * LETTER + 14, next = groups[i + 1]?.x ?? g + pw, length = words.length * LETTER;
+      const m = group.m,
+        x = Math.max(g - 8, group.x),
+        x2 = Math.min(g + pw + 8, group.x2),
+        many = group.all.length > 1,
+        words = many ? `${group.all.length}` : short(m.label || "");
+      const link = node(
+        "a",
+        {
+          href: m.href || "#timeline",
+          "aria-label": group.all.map(p => `${lane.name}: ${p.m.title || p.m.label}`).join("; "),
+        },
+        title(group.all.map(p => p.m.title || p.m.label).join("\n")),
+        (shapes[m.shape] || shapes.event)(x, x2, y, m),
+      );
+      const inside = ["bar", "confirmed", "suspected"].includes(m.shape) && x2 - x > words.length * LETTER + 14,
+        next = groups[i + 1]?.x ?? g + pw,
+        length = words.length * LETTER;
       if (inside) link.append(text(Math.max(x, g) + 6, y + 4, words, "lab"));
       else if (many || wide) {
-        const after = (m.shape === "bar" ? x2 : Math.max(x2, x + 5)) + 6, before = x - 9;
-        if (after + length < Math.min(next - 8, g + pw)) { link.append(text(after, y + 4, words, "lab")); taken = after + length; }
-        else if (before - length > taken + 8) { link.append(text(before, y + 4, words, "lab", "end")); taken = x2; }
+        const after = (m.shape === "bar" ? x2 : Math.max(x2, x + 5)) + 6,
+          before = x - 9;
+        if (after + length < Math.min(next - 8, g + pw)) {
+          link.append(text(after, y + 4, words, "lab"));
+          taken = after + length;
+        } else if (before - length > taken + 8) {
+          link.append(text(before, y + 4, words, "lab", "end"));
+          taken = x2;
+        }
       }
       taken = Math.max(taken, x2);
       svg.append(link);
     });
   }
   axis(svg, H, g, pw, wide) {
-    const { heat, cells } = this.view, { from, to } = heat.view, time = heat.axis.kind === "time";
-    svg.append(node("line", { class: "axis", x1: g, x2: g + pw, y1: H + 0.5, y2: H + 0.5 }), text(0, H + 16, "step", "lab"), text(0, H + 30, wide ? `time, ${zoneName()}` : "time"));
-    const most = Math.max(2, Math.floor(pw / TICKS_WIDE)), span = to - from;
+    const { heat, cells } = this.view,
+      { from, to } = heat.view,
+      time = heat.axis.kind === "time";
+    svg.append(
+      node("line", { class: "axis", x1: g, x2: g + pw, y1: H + 0.5, y2: H + 0.5 }),
+      text(0, H + 16, "step", "lab"),
+      text(0, H + 30, wide ? `time, ${zoneName()}` : "time"),
+    );
+    const most = Math.max(2, Math.floor(pw / TICKS_WIDE)),
+      span = to - from;
     let every = time ? 1000 : 1;
-    for (const k of time ? [1, 5, 15, 30, 60, 300, 900, 1800, 3600, 7200, 21600, 86400].map(s => s * 1000) : decades(span)) { every = k; if (span / k <= most) break; }
+    for (const k of time
+      ? [1, 5, 15, 30, 60, 300, 900, 1800, 3600, 7200, 21600, 86400].map(s => s * 1000)
+      : decades(span)) {
+      every = k;
+      if (span / k <= most) break;
+    }
     for (let u = Math.ceil(from / every) * every; u <= to; u += every) {
-      const x = g + heat.x(u), step = time ? heat.axis.column(u) : u, at = time ? u : cells.columns.get(Math.floor(u / cells.width) * cells.width)?.at;
+      const x = g + heat.x(u),
+        step = time ? heat.axis.column(u) : u,
+        at = time ? u : cells.columns.get(Math.floor(u / cells.width) * cells.width)?.at;
       if (x < g + 14 || x > g + pw - 76) continue;
-      svg.append(node("line", { class: "tick", x1: x, x2: x, y1: H, y2: H + 4 }), text(x, H + 16, number(step), "lab", "middle"));
+      svg.append(
+        node("line", { class: "tick", x1: x, x2: x, y1: H, y2: H + 4 }),
+        text(x, H + 16, number(step), "lab", "middle"),
+      );
       if (at) svg.append(text(x, H + 30, format(new Date(at), span > 864e5 && time ? "day" : "hm"), "", "middle"));
     }
-    const edge = cells.last; if (edge === undefined || !this.view.following) return;
-    const at = cells.columns.get(edge)?.at, live = this.config.attempt?.state === "OPEN", words = [at && format(new Date(at), "hm"), live && "live"].filter(Boolean).join(", ");
+    const edge = cells.last;
+    if (edge === undefined || !this.view.following) return;
+    const at = cells.columns.get(edge)?.at,
+      live = this.config.attempt?.state === "OPEN",
+      words = [at && format(new Date(at), "hm"), live && "live"].filter(Boolean).join(", ");
     svg.append(text(g + pw, H + 16, number(edge), "lab", "end"), text(g + pw, H + 30, words, "", "end"));
-    if (live) svg.append(node("circle", { cx: g + pw - words.length * LETTER - 6, cy: H + 26, r: 3, class: "ln-live" }));
+    if (live)
+      svg.append(node("circle", { cx: g + pw - words.length * LETTER - 6, cy: H + 26, r: 3, class: "ln-live" }));
   }
 }
 const short = s => (s.length > 72 ? `${s.slice(0, 71).trimEnd()}…` : s);
-function decades(span) { const out = []; for (let p = 1; p <= span * 10; p *= 10) out.push(p, 2 * p, 4 * p === 4 ? 4 : 4 * p, 5 * p); return out.sort((a, b) => a - b); }
+function decades(span) {
+  const out = [];
+  for (let p = 1; p <= span * 10; p *= 10) out.push(p, 2 * p, 4 * p === 4 ? 4 : 4 * p, 5 * p);
+  return out.sort((a, b) => a - b);
+}

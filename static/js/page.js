@@ -7,35 +7,73 @@ import { Feed } from "./feed.js";
 import { strips } from "./strips.js";
 import { quoteForms } from "./forms.js";
 
-const body = document.body, clock = document.querySelector("[data-clock]");
+const body = document.body,
+  clock = document.querySelector("[data-clock]");
 if (body.dataset.now) heardClock(body.dataset.now);
 
 function drawClock() {
-  if (clock) { const now = serverNow(); clock.textContent = `${format(now, "clock")} ${zoneName()}`; clock.title = utcText(now); }
+  if (clock) {
+    const now = serverNow();
+    clock.textContent = `${format(now, "clock")} ${zoneName()}`;
+    clock.title = utcText(now);
+  }
   tickTimes();
 }
-themeSwitch(); render(document); drawClock(); setInterval(drawClock, 1000);
-strips(document); quoteForms(document);
+themeSwitch();
+render(document);
+drawClock();
+setInterval(drawClock, 1000);
+strips(document);
+quoteForms(document);
 document.addEventListener("paceline:theme", () => strips(document));
 document.addEventListener("paceline:zone", drawClock);
 /* What somebody has open or is filling in is not taken from under their hands; the part is made again with the next poke. */
 document.body.addEventListener("htmx:beforeSwap", e => {
-  const target = e.detail.target, busy = target?.querySelector?.("dialog[open], input:focus, textarea:focus, select:focus, details[open] summary:focus");
+  const target = e.detail.target,
+    busy = target?.querySelector?.(
+      "dialog[open], input:focus, textarea:focus, select:focus, details[open] summary:focus",
+    );
   if (busy && e.detail.requestConfig?.verb === "get") e.detail.shouldSwap = false;
 });
 /* A refused change says so at the top of the page; what it was about stays as it is. */
 document.body.addEventListener("htmx:responseError", e => {
-  if (e.detail.requestConfig?.verb === "get") return;            // a part that could not be made again is tried with the next poke
-  const said = new DOMParser().parseFromString(e.detail.xhr.responseText, "text/html").querySelector(".banner"), place = document.querySelector(".frame-banners");
+  if (e.detail.requestConfig?.verb === "get") return; // a part that could not be made again is tried with the next poke
+  const said = new DOMParser().parseFromString(e.detail.xhr.responseText, "text/html").querySelector(".banner"),
+    place = document.querySelector(".frame-banners");
   place.querySelector("[data-refused]")?.remove();
-  const banner = said || Object.assign(document.createElement("p"), { className: "banner crit", textContent: `That could not be done (${e.detail.xhr.status}). Nothing was changed.` });
-  banner.dataset.refused = "1"; banner.setAttribute("role", "alert"); place.append(banner); banner.scrollIntoView({ block: "nearest" });
+  const banner =
+    said ||
+    Object.assign(document.createElement("p"), {
+      className: "banner crit",
+      textContent: `That could not be done (${e.detail.xhr.status}). Nothing was changed.`,
+    });
+  banner.dataset.refused = "1";
+  banner.setAttribute("role", "alert");
+  place.append(banner);
+  banner.scrollIntoView({ block: "nearest" });
 });
-document.body.addEventListener("htmx:afterSwap", e => { render(document); strips(document); quoteForms(document); document.dispatchEvent(new CustomEvent("paceline:swapped", { detail: e.target })); });
+document.body.addEventListener("htmx:afterSwap", e => {
+  render(document);
+  strips(document);
+  quoteForms(document);
+  document.dispatchEvent(new CustomEvent("paceline:swapped", { detail: e.target }));
+});
 
 export const feed = body.dataset.feed ? new Feed(body.dataset.feed, { presence: body.dataset.presence }) : null;
 keys({ t: switchTheme });
 
-const own = { run: "./run.js", incident: "./incident.js", nodes: "./nodes.js", node: "./node.js", runs: "./runs.js", action: "./confirm.js", stepper: "./confirm.js", settings: "./forms.js" }[body.dataset.page];
-const ready = () => { body.dataset.ready = "1"; };       // keys and buttons answer from here on
-if (own) import(own).then(module => module.start?.({ feed })).then(ready); else ready();
+const own = {
+  run: "./run.js",
+  incident: "./incident.js",
+  nodes: "./nodes.js",
+  node: "./node.js",
+  runs: "./runs.js",
+  action: "./confirm.js",
+  stepper: "./confirm.js",
+  settings: "./forms.js",
+}[body.dataset.page];
+const ready = () => {
+  body.dataset.ready = "1";
+}; // keys and buttons answer from here on
+if (own) import(own).then(module => module.start?.({ feed })).then(ready);
+else ready();

@@ -1,7 +1,19 @@
 /* What a reader chose for this browser: theme and zone of times. Storage can be forbidden; then a choice lasts for the page. */
 
-export const remember = (name, value) => { try { localStorage.setItem(`paceline.${name}`, value); } catch { /* lasts for this page */ } };
-export const recall = name => { try { return localStorage.getItem(`paceline.${name}`); } catch { return null; } };
+export const remember = (name, value) => {
+  try {
+    localStorage.setItem(`paceline.${name}`, value);
+  } catch {
+    /* lasts for this page */
+  }
+};
+export const recall = name => {
+  try {
+    return localStorage.getItem(`paceline.${name}`);
+  } catch {
+    return null;
+  }
+};
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 export const theme = () => document.documentElement.dataset.theme || (dark.matches ? "dark" : "light");
@@ -10,9 +22,12 @@ const changed = () => document.dispatchEvent(new CustomEvent("paceline:theme"));
 export function switchTheme() {
   const next = theme() === "dark" ? "light" : "dark";
   document.documentElement.dataset.theme = next;
-  remember("theme", next); changed();
+  remember("theme", next);
+  changed();
 }
 export function themeSwitch() {
   dark.addEventListener("change", changed);
-  document.addEventListener("click", e => { if (e.target.closest("[data-theme-switch]")) switchTheme(); });
+  document.addEventListener("click", e => {
+    if (e.target.closest("[data-theme-switch]")) switchTheme();
+  });
 }
