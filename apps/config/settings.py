@@ -45,7 +45,7 @@ def _secret_key() -> str:
     return key
 
 
-DATABASE_POOL = {"min_size": 0, "max_size": 12, "timeout": 5.0, "max_idle": 60.0, "reconnect_timeout": 2.0}
+DATABASE_POOL = {"min_size": 0, "max_size": 12, "timeout": 10.0, "max_idle": 60.0, "reconnect_timeout": 2.0}
 """What one process may hold: requests beyond it wait for a moment. A database that is back is found within seconds."""
 
 
