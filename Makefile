@@ -29,7 +29,7 @@ check: python
 	.venv/bin/lint-imports --cache-dir .import_linter_cache
 	.venv/bin/python manage.py makemigrations --check --dry-run
 
-# The numbers of docs/benchmarks.md, one script after the other. One of them: make bench BENCH=tests/benchmarks/bench_tiles.py
+# What the README calls measured, one script after the other. One of them: make bench BENCH=tests/benchmarks/bench_tiles.py
 BENCH ?= $(shell grep -l '^if __name__ == "__main__"' tests/benchmarks/bench_*.py client/bench/bench_*.py)
 bench: python
 	@$(SETUP) local,dev

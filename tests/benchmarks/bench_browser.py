@@ -1,8 +1,8 @@
 """What a reader waits for: `python -m tests.benchmarks.bench_browser [--loads N] [--reports N] [--seconds S]`.
 
-A site of its own, Chromium without a GPU. Three numbers of DESIGN §9: from navigation to the first heatmap at 1,024
-ranks; from a report that a sender posts to the column in the page; frames a second while panning 2,048 rows × 1,000
-columns. They depend on what else the machine does: the load average is printed beside them.
+A site of its own, Chromium without a GPU. Numbers of DESIGN §9: from navigation to the first heatmap at 1,024 ranks;
+from a report that a sender posts to the websocket's message and to the column in the page; frames a second while
+panning 2,048 rows × 1,000 columns. They depend on what else the machine does: the load average is printed beside them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,19 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.bench_site import BenchSite
+
+HEAR = """(() => {
+  window.heard = [];
+  const Plain = window.WebSocket;
+  window.WebSocket = class extends Plain {
+    constructor(...given) {
+      super(...given);
+      this.addEventListener("message", event => {
+        if (String(event.data).includes('"series"')) window.heard.push(Date.now());
+      });
+    }
+  };
+})()"""
 
 PAN = """async ({ms, by}) => {
   const view = window.paceline.view, gaps = [], draws = [], draw = view.heat.draw.bind(view.heat);
@@ -57,6 +70,7 @@ def main() -> None:
         with chromium() as browser:
             reader = Reader(browser, site, name="bench", width=1600)
             reader.page.set_default_timeout(60_000)
+            reader.page.add_init_script(HEAR)
             first_heatmap(reader, given.loads)
             report_to_pixel(reader, world, site, given.reports)
             panning(reader, given.seconds)
@@ -107,19 +121,21 @@ def first_heatmap(reader: Any, loads: int) -> None:
 
 
 def report_to_pixel(reader: Any, world: Any, site: Any, reports: int) -> None:
-    """From the moment a step's reports are posted to the column being in the page's picture."""
+    """From the moment a step's reports are posted to the news of them, and to the column being in the page's picture."""
     from tests.console.world import FIRST, STEPS
 
     reader.page.evaluate(
         """() => { const v = window.paceline.view, update = v.heat.update.bind(v.heat); window.seen = {};
         v.heat.update = steps => { update(steps); for (const s of steps) window.seen[s] ??= Date.now(); }; }"""
     )
-    took = []
+    told, took = [], []
     for number in range(reports):
         step, begun = FIRST + STEPS + number, time.time()
         world.one_step(site, step=step, seq=2 + number)
         reader.page.wait_for_function(f"() => window.seen[{step}]")
         took.append(reader.page.evaluate(f"() => window.seen[{step}]") - begun * 1000)
+        told.append(reader.page.evaluate("at => window.heard.find(t => t >= at)", int(begun * 1000)) - begun * 1000)
+    say("first report posted to websocket message, 1,024 ranks, ms", told)
     say("first report posted to column painted, 1,024 ranks, ms", took)
 
 

@@ -7,6 +7,7 @@ all processes but the generator, from the first report to the empty inbox.
     --reports N         reports in all (default 40,960, the sketch's load)
     --form packed|arrays
     --repeats SHARE     0..1: how many reports are sent a second time
+Without --form and --repeats: packed with 0, 5 and 100 % repeats, then arrays, each on an installation of its own.
     --live SECONDS      instead: the live load of DESIGN §9 for so long (a report each 5 s of 8 × 1 × 8 and 8 beats)
 """
 
@@ -156,12 +157,26 @@ def _line_of(pid: int, parents: dict[int, int]) -> set[int]:
     return found
 
 
+CASES = (("packed", 0.0), ("packed", 0.05), ("packed", 1.0), ("arrays", 0.0))
+
+
 def main() -> None:
-    """Start everything, load it, say what it cost."""
+    """Start everything, load it, say what it cost; each case in a process and an installation of its own."""
     arguments = read_arguments()
     if arguments.generate:
         generate(arguments)
-        return
+    elif arguments.form is None and arguments.repeats is None and not arguments.live:
+        for form, repeats in CASES:
+            command = [sys.executable, "-m", "tests.benchmarks.bench_ingest", f"--reports={arguments.reports}",
+                       f"--form={form}", f"--repeats={repeats}"]  # fmt: skip
+            subprocess.run(command, cwd=ROOT, check=True)
+    else:
+        arguments.form, arguments.repeats = arguments.form or "packed", arguments.repeats or 0.0
+        measure(arguments)
+
+
+def measure(arguments: argparse.Namespace) -> None:
+    """One case, on an installation of its own."""
     from tests.benchmarks.bench_site import BenchSite
 
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as folder, BenchSite(Path(folder)) as site:
@@ -177,19 +192,21 @@ def main() -> None:
         whole = time.perf_counter() - began
         cost = {name: after - before[name] for name, after in site.cpu().items()}
         samples = site.samples()
-        print(f"{answers:,} answers in {sent:.1f} s ({answers / sent:,.0f}/s), inbox empty after {whole:.1f} s")
-        print(f"answers: p50 {p50 * 1000:.1f} ms, p99 {p99 * 1000:.1f} ms, slowest {worst * 1000:.0f} ms")
+        what = "the live load" if arguments.live else f"{arguments.form}, {100 * arguments.repeats:.0f} % repeats"
+        print(f"{what}: {answers:,} answers in {sent:.1f} s ({answers / sent:,.0f}/s), inbox empty after {whole:.1f} s")
+        print(f"  answers: p50 {p50 * 1000:.1f} ms, p99 {p99 * 1000:.1f} ms, slowest {worst * 1000:.0f} ms")
         told = ", ".join(f"{name} {seconds:.2f}" for name, seconds in sorted(cost.items()))
-        print(f"CPU seconds: {told}; all {sum(cost.values()):.2f} = {100 * sum(cost.values()) / whole:.0f} % of a core")
-        print(f"{samples:,} samples stored: {samples / sum(cost.values()) / 1e6:.2f} M samples per CPU-second")
+        share = 100 * sum(cost.values()) / whole
+        print(f"  CPU seconds: {told}; all {sum(cost.values()):.2f} = {share:.0f} % of a core")
+        print(f"  {samples:,} samples stored: {samples / sum(cost.values()) / 1e6:.2f} M samples per CPU-second")
 
 
 def read_arguments() -> argparse.Namespace:
     """What the command line says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--reports", type=int, default=40_960)
-    parser.add_argument("--form", choices=("packed", "arrays"), default="packed")
-    parser.add_argument("--repeats", type=float, default=0.0)
+    parser.add_argument("--form", choices=("packed", "arrays"))
+    parser.add_argument("--repeats", type=float)
     parser.add_argument("--live", type=float, default=0.0)
     parser.add_argument("--generate", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
