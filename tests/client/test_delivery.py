@@ -27,7 +27,8 @@ def make_courier(folder: Path) -> Iterator[MakeCourier]:
 
     def make(url: str, *, boot: str = "b1", max_bytes: int = 10_000_000, timeout_s: float = 10.0) -> Courier:
         server = Server(url, "a-token", timeout_s=timeout_s)
-        courier = Courier(server, Spool(str(folder / "spool"), max_bytes=max_bytes), boot=boot, drops=Drops())
+        spool = Spool(str(folder / "spool"), max_bytes=max_bytes)
+        courier = Courier(server, spool, boot=boot, drops=Drops(), interval_s=5.0)
         courier.start()
         made.append(courier)
         return courier

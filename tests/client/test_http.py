@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from paceline.http1 import Connection, HttpError
-from paceline.transport import Answer, Backoff, Server, Verdict, path
+from paceline.transport import Answer, Backoff, Server, Verdict, longest_wait_s, path
 
 Serve = Callable[..., int]
 HEAD = b"HTTP/1.1 200 OK\r\n"
@@ -221,6 +221,10 @@ class TestBackoff:
         assert backoff.until - 100.0 <= 1.0
         assert backoff.open(100.1)
         assert not backoff.open(backoff.until)
+
+    @pytest.mark.parametrize(("interval_s", "longest_s"), [(0.1, 0.5), (1.0, 3.0), (2.0, 6.0), (15.0, 10.0)])
+    def test_nobody_waits_until_the_server_takes_them_for_silent(self, interval_s: float, longest_s: float) -> None:
+        assert longest_wait_s(interval_s) == pytest.approx(longest_s)
 
     def test_the_server_s_word_counts_within_reason(self) -> None:
         backoff = Backoff()

@@ -17,7 +17,7 @@ from paceline.attempts import Attempts
 from paceline.drops import Drops
 from paceline.say import say_once
 from paceline.spool import Entry, Spool, boot_of, is_end, label_of
-from paceline.transport import Answer, Backoff, Server, Verdict, path
+from paceline.transport import Answer, Backoff, Server, Verdict, longest_wait_s, path
 
 ADOPT_EVERY_S = 10.0
 MEMORY_MAX_BYTES = 4 * 1024 * 1024
@@ -74,7 +74,7 @@ class Lane:
 class Courier:
     """The delivering thread of one sender."""
 
-    def __init__(self, server: Server, spool: Spool, *, boot: str, drops: Drops) -> None:
+    def __init__(self, server: Server, spool: Spool, *, boot: str, drops: Drops, interval_s: float) -> None:
         self.boot = boot
         self.drops = drops
         self.delivered = 0
@@ -86,7 +86,8 @@ class Courier:
         self._inbox: queue.SimpleQueue[Entry | None] = queue.SimpleQueue()
         self._lanes: dict[str, Lane] = {}
         self._memory: dict[str, Entry] = {}
-        self._backoff = Backoff()
+        self._longest_s = longest_wait_s(interval_s)
+        self._backoff = Backoff(last_s=self._longest_s)
         self._boots = {boot}
         self._adopt_at = 0.0
         self._stop_at: float | None = None
@@ -208,7 +209,7 @@ class Courier:
             self.drops.add("reports dropped from memory while the disk refused")
 
     def _lane(self, label: str) -> Lane:
-        return self._lanes.setdefault(label, Lane(label))
+        return self._lanes.setdefault(label, Lane(label, backoff=Backoff(last_s=self._longest_s)))
 
     def _forget(self, name: str) -> None:
         self._memory.pop(name, None)

@@ -78,7 +78,13 @@ class Hub:
         self._superseded = superseded
         self._find_key = find_key
         self._spool = Spool(spool_folder(settings.spool_dir, settings.url), max_bytes=settings.spool_max_bytes)
-        self.courier = Courier(Server(settings.url, settings.token), self._spool, boot=self.boot, drops=self.drops)
+        self.courier = Courier(
+            Server(settings.url, settings.token),
+            self._spool,
+            boot=self.boot,
+            drops=self.drops,
+            interval_s=settings.interval_s,
+        )
         self.courier.on_kept = self._kept
         known = predecessor.key if predecessor else None
         key = known or (None if settings.torchrun else settings.base_key)

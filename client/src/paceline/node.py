@@ -99,7 +99,8 @@ def run(settings: NodeSettings, *, wait: Callable[[float], bool], once: bool = F
     """Report until `wait(seconds)` returns True; return the exit status."""
     boot, drops = fresh_name(32), Drops()
     spool = Spool(settings.folder, max_bytes=settings.spool_max_bytes)
-    courier = Courier(Server(settings.url, settings.token), spool, boot=boot, drops=drops)
+    server = Server(settings.url, settings.token)
+    courier = Courier(server, spool, boot=boot, drops=drops, interval_s=settings.interval_s)
     reports = NodeReports(settings, drops, boot=boot)
     courier.start()
     due = monotonic()

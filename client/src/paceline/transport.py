@@ -124,6 +124,14 @@ class Backoff:
         return now < self.until
 
 
+def longest_wait_s(interval_s: float) -> float:
+    """Return how long a sender that reports each `interval_s` seconds waits at most before it tries again.
+
+    Three intervals without a report count as silence: whoever waited longer would be missed when the server comes back.
+    """
+    return min(max(3 * interval_s, BACKOFF_FIRST_S), BACKOFF_LAST_S)
+
+
 def path(*parts: str) -> str:
     """Return a door's path with each part quoted; a colon stays, for `CLUSTER:NAME`."""
     return "/".join(quote(part, safe=":") for part in parts)
