@@ -2,10 +2,13 @@
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from threading import Thread
+from time import monotonic, sleep
 from typing import Any
 
 import numpy as np
 import pytest
+from django.db import connection
 
 from apps.common.errors import BadRequest
 from apps.diagnosis.models import DetectorState
@@ -15,6 +18,7 @@ from apps.diagnosis.services import (
     attempts_settle,
     clocks_evaluate,
     finding_mute,
+    findings,
     windows_evaluate,
 )
 from apps.engine.detectors import registry
@@ -117,13 +121,14 @@ class TestWindowsEvaluate:
 
         assert run_by_id(run.id).own_best_step_s == pytest.approx(3.53, abs=0.03)
 
+    @pytest.mark.parametrize("kind", [ValueError, AttributeError, AssertionError])
     def test_an_error_inside_a_detector_is_said_and_harms_no_other(
-        self, site: Site, now: datetime, monkeypatch: pytest.MonkeyPatch
+        self, site: Site, now: datetime, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
     ) -> None:
         from dataclasses import replace
 
         def broken(*_: Any) -> Any:
-            raise ValueError("broken on purpose")
+            raise kind("broken on purpose")
 
         detectors = dict(registry())
         detectors["numeric_fault"] = replace(detectors["numeric_fault"], evaluate=broken)
@@ -275,3 +280,47 @@ class TestFindingMute:
             finding_mute(finding_id=row.id, reason=" ", until_at=None, by="ada", source="WEB", now=now)
         with pytest.raises(BadRequest):
             finding_mute(finding_id=row.id, reason="later", until_at=now, by="ada", source="WEB", now=now)
+
+
+def blocks_somebody() -> bool:
+    """Whether somebody waits for a lock that this connection holds."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid)))"
+        )
+        return bool(cursor.fetchone()[0])
+
+
+@pytest.mark.django_db(transaction=True)
+class TestTwoAtOnce:
+    def test_a_mute_that_comes_while_a_detector_changes_the_finding_is_kept_and_so_is_the_change(
+        self, run: Any, site: Site, now: datetime, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        steps_put(site, 0, 14, slow=1.3)
+        windows_evaluate(attempt_id=site.attempt_id, now=now)
+        before = findings_of(run_id=run.id)[0]
+        steps_put(site, 14, 60, slow=1.3, seq=2)
+        whole = findings._fields
+
+        def mute() -> None:
+            finding_mute(finding_id=before.id, reason="known", until_at=None, by="ada", source="WEB", now=now)
+            connection.close()
+
+        muting = Thread(target=mute)
+
+        def fields_while_somebody_mutes(*args: Any, **more: Any) -> Any:
+            muting.start()
+            until = monotonic() + 10
+            while muting.is_alive() and not blocks_somebody() and monotonic() < until:
+                sleep(0.01)
+            return whole(*args, **more)
+
+        monkeypatch.setattr(findings, "_fields", fields_while_somebody_mutes)
+
+        windows_evaluate(attempt_id=site.attempt_id, now=now)
+        muting.join(10)
+
+        after = findings_of(run_id=run.id)[0]
+        assert (before.certainty, after.certainty) == ("SUSPECTED", "CONFIRMED")
+        assert (after.muted_for_good, after.muted_by_name) == (True, "ada")
+        assert after.version == before.version + 2

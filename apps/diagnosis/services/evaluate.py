@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 
 from django.db import connection
 
-from apps.diagnosis.choices import AnswerKind, FindingState
+from apps.diagnosis.choices import AnswerKind, CloseReason, FindingState
 from apps.diagnosis.models import DetectorState, Finding
-from apps.diagnosis.services.findings import finding_close, findings_close_of_attempts, verdict_take
+from apps.diagnosis.services.findings import findings_close, findings_lock, verdict_take
 from apps.diagnosis.services.status import best_pace_learn, run_status_refresh
 from apps.diagnosis.services.windows import (
     Scene,
@@ -22,7 +22,6 @@ from apps.diagnosis.services.windows import (
 from apps.engine.detection import (
     Answer,
     Class,
-    CloseReason,
     Columns,
     Detector,
     Nonfinite,
@@ -32,7 +31,6 @@ from apps.engine.detection import (
     Window,
 )
 from apps.engine.detectors import registry
-from apps.engine.errors import PacelineError
 from apps.journal.services import Log, recording
 from apps.runs.choices import AttemptState
 from apps.runs.models import Attempt
@@ -61,6 +59,7 @@ def windows_evaluate(*, attempt_id: int, now: datetime) -> int:
         with recording(now=now) as journal:
             if not _lock(attempt_id):
                 return looked
+            findings_lock(attempt_id)
             attempt = attempt_by_id(attempt_id)
             detectors = [detector for detector in registry().values() if detector.trigger == Trigger.COLUMNS]
             states = {row.cause: row for row in DetectorState.objects.filter(attempt_id=attempt_id)}
@@ -99,6 +98,7 @@ def clocks_evaluate(*, attempt_id: int, now: datetime) -> None:
     with recording(now=now) as journal:
         if not _lock(attempt_id):
             return
+        findings_lock(attempt_id)
         attempt = attempt_by_id(attempt_id)
         if not attempt.world_size:
             return
@@ -147,19 +147,17 @@ def attempts_settle(*, now: datetime) -> int:
     if not done:
         return 0
     with recording(now=now) as journal:
-        return findings_close_of_attempts(done, log=journal, now=now)
+        found = Finding.objects.filter(attempt_id__in=done)
+        return findings_close(found, reason=CloseReason.ATTEMPT_ENDED, log=journal, now=now)
 
 
 def _settle_stopped(attempt: AttemptRow, *, now: datetime) -> None:
     """Close what says only that a stopped attempt is quiet; what stopped it stays open."""
     if attempt.ended_at is None or now - attempt.ended_at < LAST_LOOK:
         return
-    rows = Finding.objects.filter(attempt_id=attempt.id, state=FindingState.OPEN, class_name="WATCHING")
-    if not rows.exists():
-        return
     with recording(now=now) as journal:
-        for row in rows:
-            finding_close(row, reason="ATTEMPT_ENDED", verdict=None, log=journal, now=now)
+        quiet = Finding.objects.filter(attempt_id=attempt.id, class_name=Class.WATCHING)
+        findings_close(quiet, reason=CloseReason.ATTEMPT_ENDED, log=journal, now=now)
 
 
 def _lock(attempt_id: int) -> bool:
@@ -197,7 +195,7 @@ def _look(
     try:
         state, answers = detector.evaluate(window, detector.state_read(row.memory))
         row.memory = state.write()
-    except (PacelineError, ArithmeticError, LookupError, ValueError, TypeError) as error:
+    except Exception as error:  # arithmetic only, no database: whatever it is, the others can go on
         log.exception("detector %s failed on attempt %d", detector.cause, scene.attempt.id)
         sentence = f"This detector failed on our side ({type(error).__name__}); it is not counted as healthy."
         answers = (Undecided(detector.cause, (), ("a working detector",), sentence),)
@@ -212,18 +210,14 @@ def _look(
                 answer, run_id=scene.run.id, attempt_id=scene.attempt.id, late=_is_past(scene), log=journal, now=now
             )
     if not any(isinstance(answer, Verdict | Undecided) for answer in answers):
-        _close_forgotten(detector, scene, journal=journal, now=now)
+        # What a detector no longer speaks of although it looked and found nothing is over.
+        forgotten = Finding.objects.filter(attempt_id=scene.attempt.id, cause=detector.cause)
+        findings_close(forgotten, reason=CloseReason.RECOVERED, log=journal, now=now)
 
 
 def _is_past(scene: Scene) -> bool:
     """Return whether the attempt is over and the run has moved on: what is found now fills the record only."""
     return scene.attempt.state == AttemptState.ENDED and scene.run.attempt_id != scene.attempt.id
-
-
-def _close_forgotten(detector: Detector, scene: Scene, *, journal: Log, now: datetime) -> None:
-    """Close what a detector no longer speaks of although it looked and found nothing."""
-    for row in Finding.objects.filter(attempt_id=scene.attempt.id, cause=detector.cause, state=FindingState.OPEN):
-        finding_close(row, reason=CloseReason.RECOVERED, verdict=None, log=journal, now=now)
 
 
 def _note(row: DetectorState, answers: tuple[Answer, ...]) -> None:

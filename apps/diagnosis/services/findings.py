@@ -1,11 +1,11 @@
 """From answers of detectors to findings: one row per open verdict, changed in place, versions for who reads them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from django.db.models import F
+from django.db.models import F, QuerySet
 
 from apps.common.errors import BadRequest, NotFound
 from apps.common.tasks import queue_on_commit
@@ -19,6 +19,17 @@ from apps.journal.services import Log, recording
 from apps.runs.services import checkpoint_trust_set
 
 SHOWN_VICTIMS = 4096
+
+
+def findings_lock(attempt_id: int) -> None:
+    """Lock the open findings of an attempt for this transaction.
+
+    Called before anything else is locked: whoever absorbs or considers a finding locks it first, too.
+    """
+    rows = Finding.objects.filter(attempt_id=attempt_id, state=FindingState.OPEN).order_by("pk")
+    # Locked: detectors read, change and write whole rows; a mute, or how far incidents and remediation have read, that
+    # was written in between would be lost.
+    list(rows.select_for_update(no_key=True).values_list("pk", flat=True))
 
 
 def verdict_take(
@@ -72,7 +83,7 @@ def _change(row: Finding, verdict: Verdict, *, log: Log, now: datetime) -> Findi
     if changed:
         row.version += 1
     row.save()
-    if "certainty" in changed:
+    if "certainty" in changed and row.certainty == Certainty.CONFIRMED:
         _say(log, row, "finding.confirmed", f"{_certain(row)}: {row.verdict}", now)
     elif changed:
         _say(log, row, "finding.changed", row.verdict, now)
@@ -90,11 +101,12 @@ def finding_close(row: Finding, *, reason: str, verdict: Verdict | None, log: Lo
     return row
 
 
-def findings_close_of_attempts(attempt_ids: Iterable[int], *, log: Log, now: datetime) -> int:
-    """Close what is still open of attempts that are over and done with; return how many."""
-    rows = list(Finding.objects.filter(attempt_id__in=list(attempt_ids), state=FindingState.OPEN))
+def findings_close(found: QuerySet[Finding], *, reason: str, log: Log, now: datetime) -> int:
+    """Close what is open among some findings; return how many."""
+    # Locked: what people, incidents or a detector write about them at this moment is neither lost nor undone.
+    rows = list(found.filter(state=FindingState.OPEN).select_for_update(no_key=True).order_by("pk"))
     for row in rows:
-        finding_close(row, reason=CloseReason.ATTEMPT_ENDED, verdict=None, log=log, now=now)
+        finding_close(row, reason=reason, verdict=None, log=log, now=now)
     return len(rows)
 
 
