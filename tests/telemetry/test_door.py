@@ -44,6 +44,20 @@ class TestReportDoor:
         assert row.sent_at is not None
         assert row.sent_at.isoformat() == "2026-11-30T12:00:05.120000+00:00"
 
+    @pytest.mark.parametrize("more", [{}, {"colour": "red"}])
+    @pytest.mark.parametrize(
+        "sent_at",
+        ["9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00", "0001-01-01T00:00:00Z", "2026-11-30T12:00"],
+    )
+    async def test_a_time_that_nobody_could_read_back_is_not_known(
+        self, path: str, token: str, sent_at: str, more: dict[str, Any]
+    ) -> None:
+        async with door_open(token) as caller:
+            answer = await caller.post(path, report(sent_at=sent_at, **more))
+
+        assert answer.status_code == 202
+        assert Inbox.objects.get().sent_at is None
+
     async def test_names_what_it_ignored(self, path: str, token: str) -> None:
         async with door_open(token) as caller:
             answer = await caller.post(path, report(colour="red", future={"a": 1}, links=[]))
@@ -219,6 +233,12 @@ class TestRefusals:
             ]
 
         assert answers == [404, 404]
+
+    async def test_a_zero_byte_in_the_address_is_400(self, token: str) -> None:
+        async with door_open(token) as caller:
+            answer = await caller.post("nodes/trn%00001/reports", report())
+
+        assert (answer.status_code, answer.json()["error"]["message"]) == (400, "The address holds a zero byte.")
 
     async def test_a_node_name_that_several_clusters_know_is_409(
         self, make_token: Callable[..., str], attempt: Any, now: Any

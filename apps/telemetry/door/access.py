@@ -14,7 +14,7 @@ from apps.accounts.selectors import principal_by_token_digest
 from apps.accounts.services import digest_of, token_used
 from apps.common.access import REPORT, Principal
 from apps.common.clock import now
-from apps.common.errors import Forbidden, PacelineError, Unavailable
+from apps.common.errors import BadRequest, Forbidden, PacelineError, Unavailable
 from apps.telemetry.services.targets import Target, target_of_attempt, target_of_node
 
 TOKEN_LIFE_S = 5.0
@@ -117,6 +117,8 @@ class Access:
             NotFound, Conflict, BadRequest: as `targets` says.
             Forbidden: the token is for another cluster.
         """
+        if "\0" in code:  # PostgreSQL takes none, and would seem to be away
+            raise BadRequest("The address holds a zero byte.")
         if kind == "ATTEMPT":
             target = await self._attempts.get(code)
         else:

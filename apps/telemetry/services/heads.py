@@ -6,7 +6,7 @@ Everything else stays bytes until the fold. Pure functions: bytes in, a row for 
 import hashlib
 import json
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -20,6 +20,9 @@ SENDER_LENGTH = 255
 BOOT_LENGTH = 64
 MOST_STEP = 2**53
 """The largest step that JavaScript and float64 can tell from its neighbour."""
+
+OLDEST_AT, NEWEST_AT = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
+"""A time outside of these is none: at the ends of the calendar, a zone moves it to where nobody can read it back."""
 
 _EMPTY = msgspec.Raw(b"")
 _NOTHING = (b"", b"null", b"[]", b"{}")
@@ -86,13 +89,13 @@ def head_read(body: bytes, *, scope_kind: str, default_sender: str) -> Head:
             usual = _usual.decode(body)
         except (msgspec.MsgspecError, RecursionError):
             return _slow(body, scope_kind, default_sender)
-        if usual.sender and usual.boot and usual.seq >= 0 and (usual.sent_at is None or usual.sent_at.tzinfo):
+        if usual.sender and usual.boot and usual.seq >= 0:
             steps = usual.steps.steps if usual.steps else ()
             return Head(
                 _short("sender", usual.sender, SENDER_LENGTH),
                 _short("boot", usual.boot, BOOT_LENGTH),
                 _seq(usual.seq),
-                usual.sent_at,
+                _usable(usual.sent_at),
                 _newest(steps),
                 _some(usual.beats),
                 _exits(usual.events),
@@ -186,7 +189,11 @@ def _time(raw: msgspec.Raw | None) -> datetime | None:
         moment = msgspec.json.decode(raw, type=datetime)
     except msgspec.MsgspecError:
         return None
-    return moment if moment.tzinfo else None
+    return _usable(moment)
+
+
+def _usable(moment: datetime | None) -> datetime | None:
+    return moment if moment and moment.tzinfo and OLDEST_AT <= moment <= NEWEST_AT else None
 
 
 def _steps_of(raw: msgspec.Raw | None) -> list[int]:
