@@ -1,13 +1,28 @@
 """Asking Celery for work. A broker that is away is no error: every stage finds its work in the database."""
 
 import logging
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from celery import current_app
 from django.db import transaction
 from kombu.exceptions import OperationalError
 
 log = logging.getLogger(__name__)
+
+Item = TypeVar("Item")
+
+
+def each_apart(items: Iterable[Item], do: Callable[[Item], object]) -> None:
+    """Do something with each item of a sweep; one that fails holds up no other. The first error is raised at the end."""
+    errors: list[Exception] = []
+    for item in items:
+        try:
+            do(item)
+        except Exception as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 def queue_on_commit(task_name: str, **ids: int) -> None:

@@ -1,29 +1,43 @@
 """Clockwork of diagnosis. The attempt's own lock makes a repeat, or two at once, harmless."""
 
+from time import monotonic
 from typing import Any
 
 from celery import shared_task
 
 from apps.common.clock import now
+from apps.common.tasks import each_apart
 from apps.diagnosis import services
+
+LOOK_S = 1.0
+"""How long one task goes on looking at columns; the sweep goes on where it stopped. The clock's own look shares this
+worker, and a catch-up of hours must not hold it up."""
 
 
 @shared_task(name="diagnosis.windows_evaluate")
 def windows_evaluate(*, attempt_id: int, **_later: Any) -> None:
     """Show newly settled columns of one attempt to the detectors."""
-    services.windows_evaluate(attempt_id=attempt_id, now=now())
+    _windows_look(attempt_id, until=monotonic() + LOOK_S)
 
 
 @shared_task(name="diagnosis.windows_sweep")
 def windows_sweep(**_later: Any) -> None:
-    """Do the same for every attempt that is due."""
-    for attempt_id in services.attempts_due(now=now()):
-        services.windows_evaluate(attempt_id=attempt_id, now=now())
+    """Do the same for every attempt that is due; each gets one look, whoever has more to see goes on in what is left."""
+    until = monotonic() + LOOK_S
+    each_apart(services.windows_due(now=now()), lambda attempt_id: _windows_look(attempt_id, until=until))
 
 
 @shared_task(name="diagnosis.clocks_sweep")
 def clocks_sweep(**_later: Any) -> None:
     """Look at every attempt by the clock, then close what belongs to attempts that are over."""
-    for attempt_id in services.attempts_due(now=now()):
-        services.clocks_evaluate(attempt_id=attempt_id, now=now())
-    services.attempts_settle(now=now())
+    try:
+        due = services.attempts_due(now=now())
+        each_apart(due, lambda attempt_id: services.clocks_evaluate(attempt_id=attempt_id, now=now()))
+    finally:
+        services.attempts_settle(now=now())
+
+
+def _windows_look(attempt_id: int, *, until: float) -> None:
+    while services.windows_evaluate(attempt_id=attempt_id, now=now()).more:
+        if monotonic() >= until:
+            return

@@ -11,6 +11,7 @@ import pytest
 from django.db import connection
 
 from apps.common.errors import BadRequest
+from apps.diagnosis import tasks
 from apps.diagnosis.models import DetectorState
 from apps.diagnosis.selectors import detectors_of, findings_of
 from apps.diagnosis.services import (
@@ -19,11 +20,13 @@ from apps.diagnosis.services import (
     clocks_evaluate,
     finding_mute,
     findings,
+    windows_due,
     windows_evaluate,
 )
 from apps.engine.detectors import registry
 from apps.journal.choices import StreamKey
 from apps.journal.selectors import events_latest
+from apps.runs.models import Placement
 from apps.runs.selectors import run_by_id
 from apps.runs.services import attempt_end, attempt_open
 from apps.telemetry.models import DoorBeat
@@ -78,7 +81,7 @@ class TestWindowsEvaluate:
     def test_looks_at_each_column_once(self, site: Site, now: datetime) -> None:
         steps_put(site, 0, 60, slow=1.3)
 
-        looked = [windows_evaluate(attempt_id=site.attempt_id, now=now) for _ in range(3)]
+        looked = [windows_evaluate(attempt_id=site.attempt_id, now=now).columns for _ in range(3)]
 
         assert looked == [60, 0, 0]
         assert len(findings_of(attempt_id=site.attempt_id)) == 1
@@ -151,6 +154,59 @@ class TestWindowsEvaluate:
         windows_evaluate(attempt_id=site.attempt_id, now=now)
 
         assert detectors_of(site.attempt_id)
+
+
+class TestCatchingUp:
+    @pytest.fixture(autouse=True)
+    def small_looks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("apps.diagnosis.services.evaluate.COLUMNS_AT_ONCE", 25)
+
+    def test_an_attempt_that_is_over_is_due_until_all_of_it_was_seen(
+        self, site: Site, later: Callable[[float], datetime]
+    ) -> None:
+        steps_put(site, 0, 60)
+        attempt_end(
+            attempt_id=site.attempt_id, reason="FINISHED", authority="CLIENT", by="", source="API", now=later(1)
+        )
+
+        looked = [
+            (windows_evaluate(attempt_id=site.attempt_id, now=later(3600)), windows_due(now=later(3600)))
+            for _ in range(4)
+        ]
+
+        assert [(done.columns, done.more) for done, _ in looked] == [(25, True), (25, True), (10, False), (0, False)]
+        assert [due for _, due in looked] == [[site.attempt_id], [site.attempt_id], [], []]
+
+    def test_a_task_ends_with_its_turn_and_the_sweep_goes_on(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(tasks, "LOOK_S", 0.0)
+        steps_put(site, 0, 60)
+        seen = []
+
+        for look in (
+            lambda: tasks.windows_evaluate(attempt_id=site.attempt_id),
+            tasks.windows_sweep,
+            tasks.windows_sweep,
+        ):
+            look()
+            seen.append(DetectorState.objects.get(attempt_id=site.attempt_id, cause="numeric_fault").watermark)
+
+        assert seen == [24, 49, 59]
+
+
+class TestSweeps:
+    @pytest.mark.parametrize("sweep", [tasks.windows_sweep, tasks.clocks_sweep])
+    def test_an_attempt_that_cannot_be_looked_at_blinds_no_other(
+        self, site: Site, make_run: Callable[..., Any], make_attempt: Callable[..., Any], now: datetime, sweep: Any
+    ) -> None:
+        other = Site(make_attempt(make_run("other"), key="k9").id, now)
+        for one in (site, other):
+            steps_put(one, 0, 20)
+        Placement.objects.filter(pk=site.attempt_id).update(nodes=b"cut")
+
+        with pytest.raises(ValueError, match="buffer size"):
+            sweep()
+
+        assert DetectorState.objects.filter(attempt_id=other.attempt_id, answer__in=["HEALTHY", "UNDECIDED"]).exists()
 
 
 class TestClocksEvaluate:

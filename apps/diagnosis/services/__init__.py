@@ -1,6 +1,13 @@
 """Everything that writes findings and detector states."""
 
-from apps.diagnosis.services.evaluate import attempts_due, attempts_settle, clocks_evaluate, windows_evaluate
+from apps.diagnosis.services.evaluate import (
+    Looked,
+    attempts_due,
+    attempts_settle,
+    clocks_evaluate,
+    windows_due,
+    windows_evaluate,
+)
 from apps.diagnosis.services.findings import (
     finding_absorbed,
     finding_considered,
@@ -10,6 +17,7 @@ from apps.diagnosis.services.findings import (
 )
 
 __all__ = [
+    "Looked",
     "attempts_due",
     "attempts_settle",
     "clocks_evaluate",
@@ -18,5 +26,6 @@ __all__ = [
     "finding_mute",
     "findings_claim",
     "subject_words",
+    "windows_due",
     "windows_evaluate",
 ]

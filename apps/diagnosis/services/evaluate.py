@@ -1,7 +1,8 @@
 """Running the detectors of an attempt: state, findings and watermark in one transaction under the attempt's lock."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import connection
@@ -35,12 +36,17 @@ from apps.journal.services import Log, recording
 from apps.runs.choices import AttemptState
 from apps.runs.models import Attempt
 from apps.runs.selectors import AttemptRow, attempt_by_id, run_by_id
-from apps.telemetry.selectors import columns_settled, nonfinite_of
+from apps.telemetry.selectors import SettledColumns, columns_settled, nonfinite_of
 
 log = logging.getLogger(__name__)
 
 COLUMNS_AT_ONCE = 256
-"""Columns a detector sees in one window: bounds the memory of a catch-up (16,384 ranks × 256 × 4 bytes = 16 MiB a metric)."""
+CELLS_AT_ONCE = 2**20
+"""What a detector sees in one window at most: bounds the memory of a catch-up (4 MiB a metric), and the time in which
+nothing else is looked at."""
+
+BEHIND = "_behind"
+"""The row of DetectorState that says an attempt has more settled columns than one look takes; no cause begins like it."""
 
 MOST_BAD = 10_000
 """Values that are not finite which one evaluation looks at; past that the picture is clear."""
@@ -52,45 +58,52 @@ LOCK_SPACE = 0x70_6C_64_67
 """First key of the advisory locks of diagnosis; the second is the attempt."""
 
 
-def windows_evaluate(*, attempt_id: int, now: datetime) -> int:
-    """Show newly settled columns to the detectors that wait for them; return how many columns were looked at."""
-    looked = 0
-    while True:
-        with recording(now=now) as journal:
-            if not _lock(attempt_id):
-                return looked
-            findings_lock(attempt_id)
-            attempt = attempt_by_id(attempt_id)
-            detectors = [detector for detector in registry().values() if detector.trigger == Trigger.COLUMNS]
-            states = {row.cause: row for row in DetectorState.objects.filter(attempt_id=attempt_id)}
-            marks = [row.watermark if (row := states.get(d.cause)) else None for d in detectors]
-            after = None if None in marks else min(mark for mark in marks if mark is not None)
-            bad_metrics = {row.metric for row in nonfinite_of(attempt_id, after_step=after, limit=MOST_BAD)}
-            settled = columns_settled(
-                attempt_id=attempt_id,
-                after_step=after,
-                limit=COLUMNS_AT_ONCE,
-                metrics=sorted(_metrics(detectors) | bad_metrics),
-            )
-            if not len(settled.steps) or not attempt.world_size:
-                return looked
-            run = run_by_id(attempt.run_id)
-            scene = scene_read(run, attempt, now=now)
-            columns = columns_of(scene, settled)
-            beats = beats_of(scene, now=now)
-            bad = nonfinite_in(scene, columns)
-            for detector in detectors:
-                row = states.get(detector.cause)
-                mark = row.watermark if row and row.watermark is not None else None
-                fresh = columns if mark is None else _after(columns, mark)
-                if len(fresh):
-                    window = window_of(scene, now=now, columns=fresh, beats=beats, nonfinite=_between(bad, fresh))
-                    _look(detector, window, scene, row, journal=journal, now=now)
-            best = best_pace_learn(attempt_id=attempt_id, columns=columns, is_slow=run.slow, now=now)
-            run_status_refresh(run_by_id(run.id), attempt_id=attempt_id, best_step_s=best)
-        looked += len(settled.steps)
-        if len(settled.steps) < COLUMNS_AT_ONCE:
-            return looked
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What one look at settled columns did. `more`: others are settled and were not looked at yet."""
+
+    columns: int = 0
+    more: bool = False
+
+
+def windows_evaluate(*, attempt_id: int, now: datetime) -> Looked:
+    """Show the next settled columns of an attempt to the detectors that wait for them.
+
+    Bounded, so that clock-driven checks come in between while an attempt has to catch up; `windows_due` names it until
+    it has.
+    """
+    with recording(now=now) as journal:
+        if not _lock(attempt_id):
+            return Looked()
+        findings_lock(attempt_id)
+        attempt = attempt_by_id(attempt_id)
+        if not attempt.world_size:
+            return Looked()
+        detectors = [detector for detector in registry().values() if detector.trigger == Trigger.COLUMNS]
+        states = {row.cause: row for row in DetectorState.objects.filter(attempt_id=attempt_id)}
+        marks = [row.watermark if (row := states.get(d.cause)) else None for d in detectors]
+        after = None if None in marks else min(mark for mark in marks if mark is not None)
+        most = min(COLUMNS_AT_ONCE, max(1, CELLS_AT_ONCE // attempt.world_size))
+        settled = _settled(attempt_id, detectors, after=after, most=most)
+        more = len(settled.steps) == most
+        _behind_note(attempt_id, more=more, known=BEHIND in states, now=now)
+        if not len(settled.steps):
+            return Looked()
+        run = run_by_id(attempt.run_id)
+        scene = scene_read(run, attempt, now=now)
+        columns = columns_of(scene, settled)
+        beats = beats_of(scene, now=now)
+        bad = nonfinite_in(scene, columns)
+        for detector in detectors:
+            row = states.get(detector.cause)
+            mark = row.watermark if row and row.watermark is not None else None
+            fresh = columns if mark is None else _after(columns, mark)
+            if len(fresh):
+                window = window_of(scene, now=now, columns=fresh, beats=beats, nonfinite=_between(bad, fresh))
+                _look(detector, window, scene, row, journal=journal, now=now)
+        best = best_pace_learn(attempt_id=attempt_id, columns=columns, is_slow=run.slow, now=now)
+        run_status_refresh(run_by_id(run.id), attempt_id=attempt_id, best_step_s=best)
+        return Looked(len(settled.steps), more=more)
 
 
 def clocks_evaluate(*, attempt_id: int, now: datetime) -> None:
@@ -127,6 +140,12 @@ def attempts_due(*, now: datetime) -> list[int]:
         ended_at__gte=now - LAST_LOOK
     )
     return list(open_or_fresh.order_by("pk").values_list("pk", flat=True))
+
+
+def windows_due(*, now: datetime) -> list[int]:
+    """Return attempts whose settled columns are to be looked at: those the clock looks at, and those that are behind."""
+    behind = DetectorState.objects.filter(cause=BEHIND).values_list("attempt_id", flat=True)
+    return sorted({*attempts_due(now=now), *behind})
 
 
 def attempts_settle(*, now: datetime) -> int:
@@ -166,6 +185,22 @@ def _lock(attempt_id: int) -> bool:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [LOCK_SPACE, attempt_id % 2**31])
         row = cursor.fetchone()
     return bool(row and row[0])
+
+
+def _behind_note(attempt_id: int, *, more: bool, known: bool, now: datetime) -> None:
+    """Remember that an attempt has columns nobody looked at yet: it may be over, and then nothing else says so."""
+    rows = DetectorState.objects.filter(attempt_id=attempt_id, cause=BEHIND)
+    if more and not known:
+        DetectorState.objects.create(attempt_id=attempt_id, cause=BEHIND, evaluated_at=now)
+    elif known and not more:
+        rows.delete()
+
+
+def _settled(attempt_id: int, detectors: Sequence[Detector], *, after: int | None, most: int) -> SettledColumns:
+    bad_metrics = {row.metric for row in nonfinite_of(attempt_id, after_step=after, limit=MOST_BAD)}
+    return columns_settled(
+        attempt_id=attempt_id, after_step=after, limit=most, metrics=sorted(_metrics(detectors) | bad_metrics)
+    )
 
 
 def _metrics(detectors: Iterable[Detector]) -> set[str]:
