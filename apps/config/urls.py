@@ -55,6 +55,7 @@ urlpatterns = [
     path("", include("apps.rehearsal.urls")),
 ]
 
+handler400 = "apps.console.views.errors.refused"
 handler404 = "apps.console.views.errors.not_found"
 handler403 = "apps.console.views.errors.forbidden"
 handler500 = "apps.console.views.errors.failed"

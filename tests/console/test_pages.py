@@ -41,6 +41,13 @@ class TestRuns:
         assert "8 GPUs, north" in answer.text
         assert "Starting" in answer.text
 
+    def test_a_name_with_dots_is_listed_and_opens(self, client_as, viewer, make_run) -> None:
+        make_run("llama-3.1..70b_x")
+        client = client_as(viewer)
+
+        assert 'href="/runs/llama-3.1..70b_x"' in client.get("/runs").text
+        assert client.get("/runs/llama-3.1..70b_x").status_code == 200
+
 
 class TestRun:
     def test_figures_that_are_not_measured_say_so(self, client_as, viewer, attempt) -> None:

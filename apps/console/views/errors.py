@@ -1,11 +1,18 @@
-"""Pages for what nobody foresaw; they need no database."""
+"""Answers for what nobody foresaw: pages for people, the one shape of errors under `/api/`. They need no database."""
 
-from django.http import HttpRequest, HttpResponse
+from django.core.exceptions import BadRequest
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
+
+from apps.common.rest import error_body
+
+API = "/api/"
 
 
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:  # noqa: ARG001
     """Answer 404."""
+    if request.path.startswith(API):
+        return _said(request, "not_found", "There is nothing here.", 404)
     return render(request, "404.html", status=404)
 
 
@@ -16,4 +23,21 @@ def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpR
 
 def failed(request: HttpRequest) -> HttpResponse:
     """Answer 500 with the id to quote."""
+    if request.path.startswith(API):
+        return _said(request, "internal", "Something failed on our side.", 500)
     return render(request, "500.html", status=500)
+
+
+def refused(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """Answer 400: an address that cannot be one, a host that is not ours, or a form past every bound."""
+    sentence = "The request cannot be read, or is for a host that this installation does not answer for."
+    if isinstance(exception, BadRequest):
+        sentence = str(exception)
+    if request.path.startswith(API):
+        return _said(request, "bad_request", sentence, 400)
+    return HttpResponse(sentence, status=400, content_type="text/plain; charset=utf-8")
+
+
+def _said(request: HttpRequest, code: str, message: str, status: int) -> HttpResponse:
+    request_id = getattr(request, "paceline_id", "")
+    return JsonResponse(error_body(code=code, message=message, facts={}, request_id=request_id), status=status)
