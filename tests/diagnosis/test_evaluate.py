@@ -1,6 +1,7 @@
 """From reports to findings: what settles is looked at once, what beats and exits say is looked at by the clock."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from threading import Thread
 from time import monotonic, sleep
@@ -23,6 +24,7 @@ from apps.diagnosis.services import (
     windows_due,
     windows_evaluate,
 )
+from apps.engine.detection import State, Window
 from apps.engine.detectors import registry
 from apps.journal.choices import StreamKey
 from apps.journal.selectors import events_latest
@@ -117,6 +119,29 @@ class TestWindowsEvaluate:
         assert run_by_id(run.id).state == "RUNNING"
         assert [(row.state, row.close_reason) for row in findings_of(run_id=run.id)] == [("CLOSED", "RECOVERED")]
 
+    def test_the_step_after_an_evaluation_is_no_evidence_though_its_column_settles_later(
+        self, site: Site, now: datetime, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        shown: list[tuple[int, bool]] = []
+        whole = registry()["compute_straggler"]
+
+        def watched(window: Window, state: State) -> Any:
+            shown.extend(zip(window.columns.steps.tolist(), window.columns.skip.tolist(), strict=True))
+            return whole.evaluate(window, state)
+
+        detectors = {**registry(), "compute_straggler": replace(whole, evaluate=watched)}
+        monkeypatch.setattr("apps.diagnosis.services.evaluate.registry", lambda: detectors)
+        steps_put(site, 0, 30)
+        windows_evaluate(attempt_id=site.attempt_id, now=now)
+        # As the client sends it: a late value of the step before, when the evaluation has ended.
+        site.put(seq=2, steps=packed(range(8), [29], {"evaluation_s": np.full((8, 1), 40, np.float32)}))
+        steps_put(site, 30, 40, seq=3)
+
+        windows_evaluate(attempt_id=site.attempt_id, now=now)
+
+        assert [step for step, _ in shown] == list(range(40))
+        assert [step for step, skipped in shown if skipped] == [0, 1, 2, 30]
+
     def test_learns_the_run_s_own_best_pace(self, run: Any, site: Site, now: datetime) -> None:
         steps_put(site, 0, 60)
 
@@ -128,8 +153,6 @@ class TestWindowsEvaluate:
     def test_an_error_inside_a_detector_is_said_and_harms_no_other(
         self, site: Site, now: datetime, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
     ) -> None:
-        from dataclasses import replace
-
         def broken(*_: Any) -> Any:
             raise kind("broken on purpose")
 
@@ -231,6 +254,20 @@ class TestClocksEvaluate:
         assert [(row.cause, row.certainty, row.subject["node"]) for row in found] == [
             ("rank_lost", "CONFIRMED", "trn002")
         ]
+
+    def test_tells_a_crash_however_many_lines_of_logs_were_told_before(
+        self, run: Any, site: Site, later: Callable[[float], datetime], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("apps.telemetry.selectors.facts.MOST_FACTS", 5)
+        site.put(seq=1, events=[{"kind": "log", "text": f"line {n}"} for n in range(10)])
+        site.fold()
+        steps_put(site, 0, 20, seq=2)
+        self.exit_put(site, at=2)
+        site.fold(2)
+
+        clocks_evaluate(attempt_id=site.attempt_id, now=later(3))
+
+        assert [row.cause for row in findings_of(run_id=run.id)] == ["rank_lost"]
 
     def test_tells_a_crash_of_an_attempt_that_just_ended(
         self, run: Any, site: Site, later: Callable[[float], datetime]

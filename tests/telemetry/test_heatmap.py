@@ -14,7 +14,7 @@ from django.test import Client
 
 from apps.common.ids import id_write
 from apps.runs.services import CheckpointFact, RankPlace, attempt_progress, checkpoint_note, placement_merge
-from apps.telemetry.models import Fact, NonFinite
+from apps.telemetry.models import NonFinite
 from tests.telemetry.values import series_write
 
 pytestmark = pytest.mark.django_db
@@ -183,17 +183,9 @@ class TestWhatIsSaidAboutColumns:
     def test_steps_next_to_an_evaluation_are_veiled(
         self, reader: Client, path: str, attempt: Any, now: datetime
     ) -> None:
-        series_write(attempt.id, {"compute_s": ramp()}, now=now)
-        times = dict.fromkeys(("happened_at", "received_at", "last_at", "until_at"), now)
-        Fact.objects.create(
-            attempt_id=attempt.id,
-            kind="NOTE",
-            fingerprint=b"e",
-            text="evaluation",
-            payload={"step": 8},
-            current=True,
-            **times,
-        )
+        evaluating = np.full((8, 20), np.nan)
+        evaluating[:, 8] = 30.0
+        series_write(attempt.id, {"compute_s": ramp(), "evaluation_s": evaluating}, now=now)
 
         assert read(reader, path)["veiled"] == [0, 1, 2, 8, 9]
 

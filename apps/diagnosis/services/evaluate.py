@@ -21,6 +21,8 @@ from apps.diagnosis.services.windows import (
     window_of,
 )
 from apps.engine.detection import (
+    NEIGHBOUR_STEPS,
+    PAUSES,
     Answer,
     Class,
     Columns,
@@ -85,9 +87,9 @@ def windows_evaluate(*, attempt_id: int, now: datetime) -> Looked:
         after = None if None in marks else min(mark for mark in marks if mark is not None)
         most = min(COLUMNS_AT_ONCE, max(1, CELLS_AT_ONCE // attempt.world_size))
         settled = _settled(attempt_id, detectors, after=after, most=most)
-        more = len(settled.steps) == most
-        _behind_note(attempt_id, more=more, known=BEHIND in states, now=now)
-        if not len(settled.steps):
+        fresh = len(settled.steps) if after is None else int((settled.steps > after).sum())
+        _behind_note(attempt_id, more=fresh == most, known=BEHIND in states, now=now)
+        if not fresh:
             return Looked()
         run = run_by_id(attempt.run_id)
         scene = scene_read(run, attempt, now=now)
@@ -97,13 +99,13 @@ def windows_evaluate(*, attempt_id: int, now: datetime) -> Looked:
         for detector in detectors:
             row = states.get(detector.cause)
             mark = row.watermark if row and row.watermark is not None else None
-            fresh = columns if mark is None else _after(columns, mark)
-            if len(fresh):
-                window = window_of(scene, now=now, columns=fresh, beats=beats, nonfinite=_between(bad, fresh))
+            new = columns if mark is None else _after(columns, mark)
+            if len(new):
+                window = window_of(scene, now=now, columns=new, beats=beats, nonfinite=_between(bad, new))
                 _look(detector, window, scene, row, journal=journal, now=now)
         best = best_pace_learn(attempt_id=attempt_id, columns=columns, is_slow=run.slow, now=now)
         run_status_refresh(run_by_id(run.id), attempt_id=attempt_id, best_step_s=best)
-        return Looked(len(settled.steps), more=more)
+        return Looked(fresh, more=fresh == most)
 
 
 def clocks_evaluate(*, attempt_id: int, now: datetime) -> None:
@@ -199,12 +201,16 @@ def _behind_note(attempt_id: int, *, more: bool, known: bool, now: datetime) -> 
 def _settled(attempt_id: int, detectors: Sequence[Detector], *, after: int | None, most: int) -> SettledColumns:
     bad_metrics = {row.metric for row in nonfinite_of(attempt_id, after_step=after, limit=MOST_BAD)}
     return columns_settled(
-        attempt_id=attempt_id, after_step=after, limit=most, metrics=sorted(_metrics(detectors) | bad_metrics)
+        attempt_id=attempt_id,
+        # One column that was seen before: a pause in it makes the next one no evidence.
+        after_step=None if after is None else after - NEIGHBOUR_STEPS,
+        limit=most if after is None else most + NEIGHBOUR_STEPS,
+        metrics=sorted(_metrics(detectors) | bad_metrics),
     )
 
 
 def _metrics(detectors: Iterable[Detector]) -> set[str]:
-    wanted = {"step_s", "checkpoint_s"}
+    wanted = {"step_s", *PAUSES}
     for detector in detectors:
         wanted |= {*detector.needs.metrics, *detector.needs.useful}
     return wanted

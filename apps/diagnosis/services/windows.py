@@ -8,7 +8,17 @@ import numpy as np
 
 from apps.diagnosis.models import Finding
 from apps.engine import detection
-from apps.engine.detection import Beats, Columns, Nonfinite, NonfiniteKind, Phase, Placement, Window, skip_columns
+from apps.engine.detection import (
+    PAUSES,
+    Beats,
+    Columns,
+    Nonfinite,
+    NonfiniteKind,
+    Phase,
+    Placement,
+    Window,
+    skip_columns,
+)
 from apps.fleet.selectors import nodes_by_id
 from apps.runs.choices import AttemptState, CheckpointState, Trust
 from apps.runs.selectors import AttemptRow, CheckpointRow, PlacementRow, RunRow, checkpoints_of, placement_of
@@ -47,7 +57,6 @@ class Scene:
     node_ids: Mapping[str, int]
     checkpoints: tuple[detection.Checkpoint, ...]
     checkpoint_steps: tuple[int, ...]
-    evaluation_steps: tuple[int, ...]
     facts: tuple[detection.Fact, ...]
     past: tuple[detection.PastFault, ...]
     watch_began_at: float
@@ -58,7 +67,7 @@ def scene_read(run: RunRow, attempt: AttemptRow, *, now: datetime) -> Scene:
     placed = placement_of(attempt.id)
     names = {row.id: row.name for row in nodes_by_id(placed.node_ids if placed else ()).values()}
     saves = checkpoints_of(run_id=run.id, limit=200)
-    facts = facts_of(attempt.id)
+    exits = facts_of(attempt.id, kinds=("exit",))  # no detector reads lines of logs, of which there may be very many
     return Scene(
         run=run,
         attempt=attempt,
@@ -66,10 +75,7 @@ def scene_read(run: RunRow, attempt: AttemptRow, *, now: datetime) -> Scene:
         node_ids={name: node_id for node_id, name in names.items()},
         checkpoints=tuple(_checkpoint(row) for row in reversed(saves)),
         checkpoint_steps=tuple(row.step for row in saves if row.attempt_id == attempt.id),
-        evaluation_steps=tuple(
-            int(fact.payload["step"]) for fact in facts if fact.text == "evaluation" and "step" in fact.payload
-        ),
-        facts=tuple(_fact(fact, names) for fact in facts),
+        facts=tuple(_fact(fact, names) for fact in exits),
         past=_past(run.id, attempt),
         watch_began_at=door_state(now).accepting_since.timestamp(),
     )
@@ -117,8 +123,7 @@ def columns_of(scene: Scene, settled: SettledColumns) -> Columns:
         settled.steps,
         first_step=first,
         checkpoint_steps=scene.checkpoint_steps,
-        evaluation_steps=scene.evaluation_steps,
-        checkpoint_s=settled.values.get("checkpoint_s"),
+        pauses_s=[settled.values[name] for name in PAUSES if name in settled.values],
     )
     size = len(scene.placement)
     values = {name: _fit(array, size) for name, array in settled.values.items()}

@@ -2,7 +2,7 @@
 
 from apps.engine.detection.arrays import Beats, Columns, Nonfinite, Placement, WindowMalformed
 from apps.engine.detection.detector import NO_TELEMETRY_S, Delay, Detector, Limit, Minimum, Needs
-from apps.engine.detection.skip import skip_columns
+from apps.engine.detection.skip import NEIGHBOUR_STEPS, PAUSES, skip_columns
 from apps.engine.detection.state import State, StateUnreadable
 from apps.engine.detection.verdict import (
     Answer,
@@ -31,7 +31,9 @@ from apps.engine.detection.words import (
 )
 
 __all__ = [
+    "NEIGHBOUR_STEPS",
     "NO_TELEMETRY_S",
+    "PAUSES",
     "Answer",
     "Attempt",
     "Beats",

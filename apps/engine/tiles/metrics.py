@@ -73,6 +73,7 @@ _RANK = (
     _seconds("data_s", "Data loading"),
     _seconds("optimizer_s", "Optimizer"),
     _seconds("checkpoint_s", "Checkpoint, blocking part", compared=False),
+    _seconds("evaluation_s", "Evaluation", compared=False),
     _seconds("gc_s", "Garbage collection", compared=False),
     Metric("tokens", "Tokens", "tokens", "rank", kind=_EXACT, hi=float(2**40)),
     Metric("tokens_squared", "Sum of squared lengths", "tokens²", "rank", compared=True, hi=float(2**60)),

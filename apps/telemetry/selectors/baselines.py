@@ -8,7 +8,7 @@ import numpy as np
 
 from apps.engine.tiles import ratio
 from apps.telemetry.selectors.cells import Cells, cells_read
-from apps.telemetry.selectors.marks import Marks
+from apps.telemetry.selectors.marks import Marks, pauses_read
 from apps.telemetry.selectors.series import SeriesRow
 
 BASELINE_STEPS = 200
@@ -66,7 +66,8 @@ def _read(series: SeriesRow, number: int, marks: Marks, world: int) -> Baseline:
             break
         end = min(first + STRETCH, last + 1)
         cells = cells_read(series, number, first=first, end=end, width=world)
-        evidence = ~marks.skip(np.arange(first, end, dtype=np.int64)) & ~np.isnan(cells).all(axis=0)
+        paused = pauses_read(series, first=first, end=end, width=world)
+        evidence = ~marks.skip(np.arange(first, end, dtype=np.int64), paused) & ~np.isnan(cells).all(axis=0)
         part = cells[:, evidence][:, : BASELINE_STEPS - steps]
         kept.append(part)
         steps += part.shape[1]

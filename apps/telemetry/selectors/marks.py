@@ -1,11 +1,12 @@
 """What a drawing says about its columns besides values: no evidence, values that are not finite, when they ended."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.engine.detection import skip_columns
+from apps.engine.detection import PAUSES, skip_columns
 from apps.engine.tiles.layout import Bucket
 from apps.runs.selectors import AttemptRow, checkpoint_steps
 from apps.telemetry.selectors.cells import cells_read
@@ -16,9 +17,6 @@ from apps.telemetry.selectors.sql import cursor
 MOST_FLAGS = 10_000
 """Marks of one answer: more would be a picture of its own; the newest are kept."""
 
-EVALUATION = "evaluation"
-"""The text of the fact that says at which step an evaluation ran."""
-
 
 @dataclass(frozen=True, slots=True)
 class Marks:
@@ -26,44 +24,40 @@ class Marks:
 
     first_step: int
     checkpoints: tuple[int, ...]
-    evaluations: tuple[int, ...]
 
-    def skip(self, steps: NDArray[np.int64], checkpoint_s: NDArray[np.float32] | None = None) -> NDArray[np.bool_]:
-        """Return which of these steps are left out, bool [step]."""
+    def skip(self, steps: NDArray[np.int64], pauses_s: Sequence[NDArray[np.float32]] = ()) -> NDArray[np.bool_]:
+        """Return which of these steps are left out, bool [step]; `pauses_s` as `pauses_read` gives them."""
         return skip_columns(
             steps,
             first_step=self.first_step,
             checkpoint_steps=self.checkpoints,
-            evaluation_steps=self.evaluations,
-            checkpoint_s=checkpoint_s,
+            pauses_s=pauses_s,
         )
 
 
 def marks_of(attempt: AttemptRow) -> Marks:
     """Return an attempt's steps that are no evidence."""
     first = attempt.first_step if attempt.first_step is not None else attempt.resumed_from_step or 0
-    with cursor() as c:
-        c.execute(
-            """SELECT (payload->>'step')::float8::int8 FROM telemetry_fact
-               WHERE attempt_id = %s AND text = %s AND jsonb_typeof(payload->'step') = 'number' ORDER BY id""",
-            (attempt.id, EVALUATION),
-        )
-        evaluations = tuple(row[0] for row in c)
-    return Marks(first_step=first, checkpoints=tuple(checkpoint_steps(attempt.id)), evaluations=evaluations)
+    return Marks(first_step=first, checkpoints=tuple(checkpoint_steps(attempt.id)))
+
+
+def pauses_read(series: SeriesRow, *, first: int, end: int, width: int) -> list[NDArray[np.float32]]:
+    """Return how long ranks stood in saves and evaluations in steps first..end-1, float32 [rank, step] in s each."""
+    numbers = [series.numbers[name] for name in PAUSES if name in series.numbers]
+    return [cells_read(series, number, first=first, end=end, width=width) for number in numbers]
 
 
 def veiled_of(marks: Marks, series: SeriesRow, bucket: Bucket, *, world: int) -> NDArray[np.bool_]:
     """Return which columns are veiled, bool [column]: at least half of their steps are no evidence.
 
-    Where single steps are drawn, a step in which a rank reports time in a save is left out as detectors leave it out.
+    Where single steps are drawn, a step in which a rank reports time in a save or an evaluation is left out as detectors
+    leave it out.
     """
     first = bucket.start * bucket.steps
     steps = np.arange(first, first + bucket.columns * bucket.steps, dtype=np.int64)
-    number = series.numbers.get("checkpoint_s")
-    saving = None
-    if number is not None and bucket.level == 0:
-        saving = cells_read(series, number, first=first, end=first + len(steps), width=max(world, 1))
-    skip = marks.skip(steps, saving)
+    end = first + len(steps)
+    paused = pauses_read(series, first=first, end=end, width=max(world, 1)) if bucket.level == 0 else ()
+    skip = marks.skip(steps, paused)
     veiled: NDArray[np.bool_] = skip.reshape(bucket.columns, bucket.steps).mean(axis=1) >= 0.5
     return veiled
 

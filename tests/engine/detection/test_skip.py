@@ -15,23 +15,23 @@ def test_warm_up_counts_from_the_step_of_the_resume() -> None:
     assert skipped(list(range(1000, 1010)), first_step=1000) == [1000, 1001, 1002]
 
 
-def test_a_save_an_evaluation_and_the_steps_after_them_are_left_out() -> None:
-    assert skipped(list(range(10, 30)), first_step=0, checkpoint_steps=[15], evaluation_steps=[20]) == [15, 16, 20, 21]
+def test_a_save_and_the_step_after_it_are_left_out() -> None:
+    assert skipped(list(range(10, 30)), first_step=0, checkpoint_steps=[15, 20]) == [15, 16, 20, 21]
 
 
-def test_any_ranks_seconds_inside_a_save_mark_the_column() -> None:
+def test_any_ranks_seconds_inside_a_pause_mark_the_column_and_the_next() -> None:
     seconds = np.zeros((4, 6), np.float32)
     seconds[2, 3] = 12.0
     seconds[1, 1] = np.nan
 
-    assert skipped(list(range(10, 16)), first_step=0, checkpoint_s=seconds) == [13, 14]
+    assert skipped(list(range(10, 16)), first_step=0, pauses_s=[np.zeros((4, 6), np.float32), seconds]) == [13, 14]
 
 
 def test_the_step_after_a_save_is_not_one_that_comes_much_later() -> None:
     seconds = np.zeros((1, 3), np.float32)
     seconds[0, 0] = 1.0
 
-    assert skipped([10, 20, 30], first_step=0, checkpoint_s=seconds) == [10]
+    assert skipped([10, 20, 30], first_step=0, pauses_s=[seconds]) == [10]
 
 
 def test_the_answer_does_not_depend_on_where_the_columns_are_cut() -> None:
