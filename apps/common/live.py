@@ -6,7 +6,8 @@ from typing import Any
 import redis
 from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
-from django.db import transaction
+
+from apps.common.commits import on_commit_once
 
 log = logging.getLogger(__name__)
 
@@ -20,17 +21,7 @@ def stream_group(stream_kind: str, stream_id: int) -> str:
 
 def poke_on_commit(group: str, message: dict[str, Any]) -> None:
     """Send `message` to `group` once the present transaction is committed; equal messages of one transaction go once."""
-    connection = transaction.get_connection()
-    waiting = {getattr(entry[1], "poke", None) for entry in connection.run_on_commit}
-    key = (group, repr(sorted(message.items())))
-    if connection.in_atomic_block and key in waiting:
-        return
-
-    def send() -> None:
-        poke(group, message)
-
-    send.poke = key  # type: ignore[attr-defined]
-    transaction.on_commit(send)
+    on_commit_once(("poke", group, repr(sorted(message.items()))), lambda: poke(group, message))
 
 
 def poke(group: str, message: dict[str, Any]) -> None:

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from celery import current_app
-from django.db import transaction
 from kombu.exceptions import OperationalError
+
+from apps.common.commits import on_commit_once
 
 log = logging.getLogger(__name__)
 
@@ -27,16 +28,7 @@ def each_apart(items: Iterable[Item], do: Callable[[Item], object]) -> None:
 
 def queue_on_commit(task_name: str, **ids: int) -> None:
     """Ask for task `task_name` with `ids` once the present transaction is committed; equal ones of it go once."""
-    key = (task_name, tuple(sorted(ids.items())))
-    connection = transaction.get_connection()
-    if connection.in_atomic_block and any(getattr(entry[1], "asks", None) == key for entry in connection.run_on_commit):
-        return
-
-    def ask() -> None:
-        queue_now(task_name, **ids)
-
-    ask.asks = key  # type: ignore[attr-defined]
-    transaction.on_commit(ask)
+    on_commit_once(("task", task_name, tuple(sorted(ids.items()))), lambda: queue_now(task_name, **ids))
 
 
 def queue_now(task_name: str, **ids: int) -> None:

@@ -1,6 +1,6 @@
 """Reading the log."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -44,10 +44,17 @@ def events_latest(stream: StreamKey, *, limit: int, kinds: Sequence[str] = ()) -
     return _rows(found.order_by("-seq")[:limit])
 
 
-def events_between(stream: StreamKey, *, first: datetime, last: datetime, limit: int) -> list[EventRow]:
-    """Return a stream's events that happened from `first` to `last`, both included, by time then number."""
+def events_between(
+    stream: StreamKey, *, first: datetime, last: datetime, limit: int, about: Mapping[str, Any] | None = None
+) -> list[EventRow]:
+    """Return a stream's events that happened from `first` to `last`, both included, by time then number.
+
+    Of more than `limit` the last ones. `about`: only those whose payload holds all of it.
+    """
     found = _stream(stream).filter(happened_at__gte=first, happened_at__lte=last)
-    return _rows(found.order_by("happened_at", "seq")[:limit])
+    if about is not None:
+        found = found.filter(payload__contains=dict(about))
+    return _rows(found.order_by("-happened_at", "-seq")[:limit])[::-1]
 
 
 def stream_seq(stream: StreamKey) -> int:
