@@ -14,10 +14,14 @@ from rest_framework.views import APIView
 
 from apps.common.access import Principal
 from apps.common.errors import BadRequest, Forbidden
-from apps.common.rest import flat
+from apps.common.rest import flat, has_nul
 
 DEFAULT_LIMIT = 100
 MOST_LIMIT = 1000
+BIGGEST = 2**63 - 1
+"""The database's whole numbers end here."""
+
+NOT_OURS = "cursor: not a token of this listing."
 
 
 class Door(APIView):
@@ -78,19 +82,43 @@ def cursor_write(position: Any) -> str:
     return base64.urlsafe_b64encode(orjson.dumps(position)).decode().rstrip("=")
 
 
-def cursor_read(request: HttpRequest | Request) -> Any | None:
-    """Return the position that `?cursor=` names, or None.
+def cursor_int(request: HttpRequest | Request) -> int | None:
+    """Return the number that `?cursor=` names, or None.
 
     Raises:
-        BadRequest: the token is none of ours.
+        BadRequest: the token is none of this listing.
     """
+    position = _cursor(request)
+    if position is None or (type(position) is int and abs(position) <= BIGGEST):
+        return position
+    raise BadRequest(NOT_OURS)
+
+
+def cursor_pair(request: HttpRequest | Request) -> tuple[str, str] | None:
+    """Return the two words that `?cursor=` names, or None.
+
+    Raises:
+        BadRequest: the token is none of this listing.
+    """
+    position = _cursor(request)
+    if position is None:
+        return None
+    if isinstance(position, list) and [type(part) for part in position] == [str, str]:
+        return position[0], position[1]
+    raise BadRequest(NOT_OURS)
+
+
+def _cursor(request: HttpRequest | Request) -> Any:
     text = request.GET.get("cursor")
     if not text:
         return None
     try:
-        return orjson.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        position = orjson.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
     except ValueError as error:
-        raise BadRequest("cursor: not a token of this listing.") from error
+        raise BadRequest(NOT_OURS) from error
+    if has_nul(position):
+        raise BadRequest(NOT_OURS)
+    return position
 
 
 def limit_read(request: HttpRequest | Request) -> int:

@@ -33,25 +33,25 @@ def id_read(prefix: str, text: str) -> int:
     """
     head, _, letters = text.partition("_")
     if head != prefix or not letters or len(letters) > _LONGEST or any(x not in _VALUE for x in letters):
-        raise NotFound(f"“{text[:80]}” is not the id of a {_NOUNS.get(prefix, prefix)}.", id=text[:80])
+        raise NotFound(f"“{text[:80]}” is not the id of {_NOUNS.get(prefix, prefix)}.", id=text[:80])
     number = 0
     for letter in letters:
         number = number * 32 + _VALUE[letter]
     if number > 2**63 - 1:
-        raise NotFound(f"“{text[:80]}” is not the id of a {_NOUNS.get(prefix, prefix)}.", id=text[:80])
+        raise NotFound(f"“{text[:80]}” is not the id of {_NOUNS.get(prefix, prefix)}.", id=text[:80])
     return number
 
 
 _NOUNS = {
-    "act": "action",
-    "att": "attempt",
-    "cluster": "cluster",
-    "exc": "exclusion",
-    "fin": "finding",
-    "inc": "incident",
-    "node": "node",
-    "note": "note",
-    "ord": "order",
-    "run": "run",
-    "tok": "token",
+    "act": "an action",
+    "att": "an attempt",
+    "cluster": "a cluster",
+    "exc": "an exclusion",
+    "fin": "a finding",
+    "inc": "an incident",
+    "node": "a node",
+    "note": "a note",
+    "ord": "an order",
+    "run": "a run",
+    "tok": "a token",
 }

@@ -13,8 +13,12 @@ from rest_framework.response import Response
 
 from apps.common.access import Principal
 from apps.common.errors import BadRequest, PacelineError
+from apps.common.unpack import too_large, unpacked
 
 log = logging.getLogger(__name__)
+
+MOST_BODY_BYTES = 16 * 2**20
+"""As much as the largest report; doors that take more have parsers of their own."""
 
 
 class JSONRenderer(renderers.BaseRenderer):
@@ -35,10 +39,18 @@ class JSONParser(parsers.BaseParser):
     media_type = "application/json"
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:  # noqa: ARG002
+        raw = stream.read(MOST_BODY_BYTES + 1)
+        if len(raw) > MOST_BODY_BYTES:
+            raise too_large(MOST_BODY_BYTES)
+        if parser_context["request"].headers.get("Content-Encoding", "").lower() == "gzip":
+            raw = unpacked(raw, most=MOST_BODY_BYTES)
         try:
-            return orjson.loads(stream.read() or b"{}")
+            content = orjson.loads(raw or b"{}")
         except orjson.JSONDecodeError as error:
             raise BadRequest(f"The body is not JSON: {error}.") from error
+        if b"\\u0000" in raw and has_nul(content):
+            raise BadRequest("The body holds a NUL character (\\u0000); no text here can have one.")
+        return content
 
 
 class ScopePermission(BasePermission):
@@ -56,6 +68,21 @@ class ScopePermission(BasePermission):
             )
             return False
         return True
+
+
+def has_nul(content: Any) -> bool:
+    """Return whether a text anywhere in decoded JSON holds a NUL character, which PostgreSQL stores in no text."""
+    waiting = [content]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            if "\0" in one:
+                return True
+        elif isinstance(one, dict):
+            waiting += [*one.keys(), *one.values()]
+        elif isinstance(one, list):
+            waiting += one
+    return False
 
 
 def flat(errors: Any) -> str:
@@ -105,4 +132,4 @@ def _describe(error: Exception) -> tuple[str, str, dict[str, Any], int, dict[str
             415: "unsupported_media_type",
         }
         return codes.get(error.status_code, "bad_request"), flat(error.detail), {}, error.status_code, {}
-    return "internal", "Something failed on our side. Nothing of this request was kept.", {}, 500, {}
+    return "internal", "Something failed on our side. Look whether it was done before you ask again.", {}, 500, {}

@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.common.access import OPERATE, READ
-from apps.common.api import Door, RequestFields, choice_read, cursor_read, limit_read, page_answer, read_fields
+from apps.common.api import Door, RequestFields, choice_read, cursor_int, limit_read, page_answer, read_fields
 from apps.common.clock import now, rfc3339
 from apps.common.errors import BadRequest
 from apps.common.ids import id_read
@@ -129,7 +129,7 @@ def _listing(door: Door, request: Request, *, run_id: int | None) -> Response:
         class_name=choice_read(request, "class", choices=["", *Class], default="") or None,
         cause=cause or None,
         node=node_by_code(node, cluster_id=door.principal.cluster_id).name if node else None,
-        before=cursor_read(request),
+        before=cursor_int(request),
         limit=limit + 1,
     )
     following = rows[limit - 1].id if len(rows) > limit else None

@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.common.access import READ
-from apps.common.api import Door, choice_read, cursor_read, limit_read, page_answer
+from apps.common.api import Door, choice_read, cursor_int, cursor_pair, limit_read, page_answer
 from apps.common.clock import now, rfc3339
 from apps.common.ids import id_write
 from apps.fleet.choices import NodeState
@@ -119,9 +119,9 @@ class Nodes(Door):
         if name := request.GET.get("cluster"):
             cluster_id = cluster_by_name(name).id
             self.check_cluster(cluster_id)
-        cursor = cursor_read(request)
-        after = (str(cursor[0]), str(cursor[1])) if isinstance(cursor, list) and len(cursor) == 2 else None
-        rows = nodes_of(cluster_id=cluster_id, states=[state] if state else (), after=after, limit=limit + 1)
+        rows = nodes_of(
+            cluster_id=cluster_id, states=[state] if state else (), after=cursor_pair(request), limit=limit + 1
+        )
         following = [rows[limit - 1].cluster, rows[limit - 1].name] if len(rows) > limit else None
         return page_answer(_answers(rows[:limit], now()), following=following)
 
@@ -144,8 +144,10 @@ class NodeExclusions(Door):
     @extend_schema(operation_id="nodes_exclusions", responses=OpenApiTypes.OBJECT)
     def get(self, request: Request, code: str) -> Response:
         node = node_by_code(code, cluster_id=self.principal.cluster_id)
-        rows = exclusions_of(node_id=node.id, limit=limit_read(request))
-        return page_answer([exclusion_answer(row) for row in rows], following=None)
+        limit = limit_read(request)
+        rows = exclusions_of(node_id=node.id, before=cursor_int(request), limit=limit + 1)
+        following = rows[limit - 1].id if len(rows) > limit else None
+        return page_answer([exclusion_answer(row) for row in rows[:limit]], following=following)
 
 
 def _answers(rows: list[NodeRow], moment: datetime) -> list[dict[str, Any]]:

@@ -1,13 +1,16 @@
 """Reading the fleet."""
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, F, Q, QuerySet
+from django.db.models.lookups import IsNull
 
 from apps.common.errors import Conflict, NotFound
 from apps.common.ids import id_read
+from apps.fleet.choices import ExclusionOrigin
 from apps.fleet.models import Cluster, Exclusion, Gpu, Node, NodeAlias
 
 
@@ -97,43 +100,49 @@ def clusters_all() -> list[ClusterRow]:
 
 
 def cluster_by_name(name: str) -> ClusterRow:
-    """Return a cluster by its name or id.
+    """Return the cluster that a name or an id names; a name goes first, whatever it looks like.
 
     Raises:
         NotFound: there is none.
     """
-    for row in clusters_all():
-        if name in (row.name, str(row.id)) or (name.startswith("cluster_") and id_read("cluster", name) == row.id):
-            return row
+    rows = clusters_all()
+    number = _number("cluster", name)
+    named = [row for row in rows if row.name == name] or [row for row in rows if row.id == number]
+    if named:
+        return named[0]
     raise NotFound(f"There is no cluster “{name[:80]}”.", cluster=name[:80])
 
 
 def node_by_code(code: str, *, cluster_id: int | None = None) -> NodeRow:
     """Return the node that `CLUSTER:NAME`, NAME, an alias or an id names; `cluster_id` narrows it to one cluster.
 
+    A name goes before an alias and both before an id, so that a site may well call its nodes `node_1`.
+
     Raises:
         NotFound: there is none.
         Ambiguous: several clusters know the name.
     """
     found = Node.objects.all() if cluster_id is None else Node.objects.filter(cluster_id=cluster_id)
-    if code.startswith("node_"):
-        found = found.filter(pk=id_read("node", code))
-    else:
-        cluster, sign, name = code.partition(":")
-        if sign:
-            found = found.filter(cluster__name=cluster)
-        else:
-            name = code
-        by_alias = NodeAlias.objects.filter(name=name).values("node_id")
-        exact = found.filter(name=name)
-        found = exact if exact.exists() else found.filter(pk__in=by_alias)
-    rows = _nodes(found, limit=2)
+    cluster, sign, name = code.partition(":")
+    named = found.filter(cluster__name=cluster) if sign else found
+    name = name if sign else code
+    by_alias = NodeAlias.objects.filter(name=name).values("node_id")
+    rows = _nodes(named.filter(name=name), limit=2) or _nodes(named.filter(pk__in=by_alias), limit=2)
+    if not rows and (number := _number("node", code)) is not None:
+        rows = _nodes(found.filter(pk=number))
     if not rows:
         raise NotFound(f"There is no node “{code[:120]}”.", node=code[:120])
     if len(rows) > 1:
         names = [f"{row.cluster}:{row.name}" for row in rows]
         raise Ambiguous(f"Several clusters have a node “{code[:120]}”; say which: {', '.join(names)}.", nodes=names)
     return rows[0]
+
+
+def _number(prefix: str, code: str) -> int | None:
+    """Return the row that `code` names if it is an id."""
+    with suppress(NotFound):
+        return id_read(prefix, code)
+    return None
 
 
 def node_by_id(node_id: int) -> NodeRow:
@@ -172,9 +181,17 @@ def nodes_of(
 
 
 def exclusions_of(
-    *, node_id: int | None = None, cluster_id: int | None = None, open_only: bool = False, limit: int = 200
+    *,
+    node_id: int | None = None,
+    cluster_id: int | None = None,
+    open_only: bool = False,
+    before: int | None = None,
+    limit: int = 200,
 ) -> list[ExclusionRow]:
-    """Return ledger lines, open ones first, then newest first."""
+    """Return ledger lines, open ones first, then newest first; below row `before`, which is one of a single node's.
+
+    A node's open line is its newest, so that its lines are in the order of their rows.
+    """
     found = Exclusion.objects.select_related("node__cluster")
     if node_id is not None:
         found = found.filter(node_id=node_id)
@@ -182,7 +199,9 @@ def exclusions_of(
         found = found.filter(node__cluster_id=cluster_id)
     if open_only:
         found = found.filter(ended_at=None)
-    rows = sorted(found.order_by("-began_at")[:limit], key=lambda row: row.ended_at is not None)
+    if before is not None:
+        found = found.filter(pk__lt=before)
+    rows = found.order_by(IsNull(F("ended_at"), True).desc(), "-pk")[:limit]
     return [
         ExclusionRow(
             id=row.pk,
@@ -212,7 +231,9 @@ def exclusions_by_node(*, node_ids: Collection[int], since: datetime) -> dict[in
 
 def exclusions_counted(*, cluster_id: int, since: datetime) -> int:
     """Return how many exclusions of ours began in a cluster since a moment, ended ones included."""
-    return Exclusion.objects.filter(node__cluster_id=cluster_id, began_at__gte=since, origin="OURS").count()
+    return Exclusion.objects.filter(
+        node__cluster_id=cluster_id, began_at__gte=since, origin=ExclusionOrigin.OURS
+    ).count()
 
 
 def _nodes(found: QuerySet[Node], *, limit: int = 100_000) -> list[NodeRow]:

@@ -82,7 +82,7 @@ def gpus_ensure(*, node_id: int, seen: Iterable[GpuSeen], now: datetime) -> dict
     if missing:
         with transaction.atomic():
             # The cluster's row gives out slots (see nodes_ensure).
-            cluster = Cluster.objects.select_for_update(no_key=True).get(node__pk=node_id)
+            cluster = Cluster.objects.select_for_update(no_key=True, of=("self",)).get(node__pk=node_id)
             for place, gpu in enumerate(missing):
                 known[gpu.key], _ = Gpu.objects.get_or_create(
                     node_id=node_id,

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from apps.accounts.services import once
 from apps.common.access import OPERATE, READ
-from apps.common.api import Door, RequestFields, choice_read, cursor_read, limit_read, page_answer, read_fields
+from apps.common.api import Door, RequestFields, choice_read, cursor_int, limit_read, page_answer, read_fields
 from apps.common.clock import now
 from apps.common.ids import id_write
 from apps.diagnosis.answers import finding_answer
@@ -222,7 +222,7 @@ def _listing(door: Door, request: Request, *, run_id: int | None) -> Response:
         cluster_id=door.principal.cluster_id,
         states=[state] if state else (),
         class_name=choice_read(request, "class", choices=["", *Class], default="") or None,
-        before=cursor_read(request),
+        before=cursor_int(request),
         limit=limit + 1,
     )
     following = rows[limit - 1].number if len(rows) > limit else None

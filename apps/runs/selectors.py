@@ -259,7 +259,13 @@ def chains_of(run_ids: Collection[int]) -> dict[int, tuple[int, int, int]]:
 
 
 def checkpoints_of(
-    *, run_id: int | None = None, attempt_id: int | None = None, usable_only: bool = False, limit: int = 1000
+    *,
+    run_id: int | None = None,
+    attempt_id: int | None = None,
+    step: int | None = None,
+    before_step: int | None = None,
+    usable_only: bool = False,
+    limit: int = 1000,
 ) -> list[CheckpointRow]:
     """Return checkpoints, newest step first; of one step in several attempts the newest attempt's first."""
     found = Checkpoint.objects.all()
@@ -267,6 +273,10 @@ def checkpoints_of(
         found = found.filter(run_id=run_id)
     if attempt_id is not None:
         found = found.filter(attempt_id=attempt_id)
+    if step is not None:
+        found = found.filter(step=step)
+    if before_step is not None:
+        found = found.filter(step__lt=before_step)
     if usable_only:
         found = found.filter(trust__in=USABLE)
     return [_checkpoint_row(row) for row in found.order_by("-step", "-attempt_id")[:limit]]
@@ -280,9 +290,10 @@ def checkpoint_steps(attempt_id: int) -> list[int]:
 def checkpoint_newest_trusted(run_id: int) -> CheckpointRow | None:
     """Return the newest complete checkpoint that is not suspect, failed or deleted: the default of a restart.
 
-    Newest means last saved: after a resume from an earlier step the higher steps of the old attempt are abandoned work.
+    Newest means of the newest attempt that has one: after a resume from an earlier step the higher steps of the old
+    attempt are abandoned work. When a save was made is its sender's word, and clocks of two machines are never compared.
     """
-    row = Checkpoint.objects.filter(run_id=run_id, trust__in=USABLE).order_by("-saved_at", "-step").first()
+    row = Checkpoint.objects.filter(run_id=run_id, trust__in=USABLE).order_by("-attempt__number", "-step").first()
     return None if row is None else _checkpoint_row(row)
 
 

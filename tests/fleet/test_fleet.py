@@ -8,8 +8,17 @@ import pytest
 from django.db import connections
 
 from apps.common.errors import BadRequest, Conflict, NotFound
+from apps.common.ids import id_write
 from apps.fleet.models import NodeAlias
-from apps.fleet.selectors import Ambiguous, exclusions_by_node, exclusions_of, node_by_code, node_by_id, nodes_of
+from apps.fleet.selectors import (
+    Ambiguous,
+    cluster_by_name,
+    exclusions_by_node,
+    exclusions_of,
+    node_by_code,
+    node_by_id,
+    nodes_of,
+)
 from apps.fleet.services import (
     GpuSeen,
     cluster_ensure,
@@ -57,9 +66,31 @@ class TestNodeByCode:
         assert refused.value.facts["nodes"] == ["north:trn001", "south:trn001"]
         assert node_by_code("north:trn001").id == node
 
+    def test_takes_a_name_for_a_name_though_it_looks_like_an_id(self, cluster: int, node: int, now: datetime) -> None:
+        looks = f"node_{node}"
+        named = nodes_ensure(cluster_id=cluster, names=[looks, "node_gpu_17"], now=now)
+
+        assert node_by_code(looks).id == named[looks]
+        assert node_by_code("node_gpu_17").id == named["node_gpu_17"]
+        assert node_by_code(id_write("node", node)).name == "trn001"
+
     def test_knows_no_node_that_nobody_heard_of(self, node: int) -> None:
         with pytest.raises(NotFound):
             node_by_code("trn999")
+
+
+class TestClusterByName:
+    def test_takes_a_name_for_a_name_though_it_looks_like_an_id(self, cluster: int, now: datetime) -> None:
+        named = cluster_ensure(name="cluster_upper", now=now)
+        also = cluster_ensure(name=id_write("cluster", cluster), now=now)
+
+        assert cluster_by_name("cluster_upper").id == named
+        assert cluster_by_name(id_write("cluster", cluster)).id == also
+        assert cluster_by_name(id_write("cluster", named)).id == named
+
+    def test_knows_no_cluster_that_nobody_named(self, cluster: int) -> None:
+        with pytest.raises(NotFound):
+            cluster_by_name("cluster_nowhere")
 
 
 class TestGpus:
@@ -97,6 +128,31 @@ class TestLedger:
             ("hot", "bob", "fan changed"),
         ]
         assert exclusions_by_node(node_ids=[node], since=now) == {node: 2}
+
+    def test_shows_the_open_line_first_however_old_it_is(
+        self, cluster: int, node: int, now: datetime, later: Callable[[float], datetime]
+    ) -> None:
+        other = nodes_ensure(cluster_id=cluster, names=["trn002"], now=now)["trn002"]
+        self.exclude(node, "long out", now)
+        for seconds in (10, 20, 30):
+            self.exclude(other, f"hot {seconds}", later(seconds))
+            exclusion_end(node_id=other, reason="cool", by_name="bob", source="API", now=later(seconds + 5))
+
+        rows = exclusions_of(cluster_id=cluster, limit=2)
+
+        assert [row.reason for row in rows] == ["long out", "hot 30"]
+
+    def test_is_read_in_pages(self, node: int, api, now: datetime, later: Callable[[float], datetime]) -> None:  # type: ignore[no-untyped-def]
+        for seconds in (10, 20, 30):
+            self.exclude(node, f"hot {seconds}", later(seconds))
+            exclusion_end(node_id=node, reason="cool", by_name="bob", source="API", now=later(seconds + 5))
+        path = "/api/v1/nodes/trn001/exclusions?limit=2"
+
+        page = api("read").get(path).json()
+        rest = api("read").get(f"{path}&cursor={page['next']}").json()
+
+        assert [row["reason"] for row in page["results"] + rest["results"]] == ["hot 30", "hot 20", "hot 10"]
+        assert rest["next"] is None
 
     def test_ends_nothing_twice(self, node: int, now: datetime) -> None:
         self.exclude(node, "hot", now)

@@ -144,6 +144,17 @@ class TestAttemptEnd:
         assert not attempt_end(reason="CRASHED", authority="WRAPPER", **end)
         assert attempt_by_id(row.id).reason == "HUNG"
 
+    def test_keeps_the_highest_authority_that_said_the_same(self, open_attempt: Open, now: datetime) -> None:
+        row, _ = open_attempt("k1")
+        end = {"attempt_id": row.id, "by": "", "source": "API", "now": now}
+        for authority in ("CLIENT", "SCHEDULER"):
+            attempt_end(reason="CRASHED", authority=authority, **end)
+
+        changed = attempt_end(reason="FINISHED", authority="WRAPPER", **end)
+
+        assert not changed
+        assert (attempt_by_id(row.id).reason, attempt_by_id(row.id).authority) == ("CRASHED", "SCHEDULER")
+
     def test_takes_the_run_off_its_nodes(self, attempt: Any, now: datetime) -> None:
         held = [node.open_runs for node in nodes_of()]
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from apps.common.ids import id_write
 from apps.runs.selectors import checkpoint_newest_trusted, checkpoints_of, run_by_id
 from apps.runs.services import CheckpointFact, attempt_end, checkpoint_note, checkpoint_trust_set, status_update
 
@@ -99,3 +100,28 @@ class TestCheckpointNote:
 
         assert newest is not None
         assert newest.step == 150
+
+    def test_asks_no_clock_which_of_two_attempts_saved_last(
+        self, run: Any, note: Note, attempt: Any, make_attempt: Callable[..., Any], later: Callable[[float], datetime]
+    ) -> None:
+        note(100, "SAVED", happened_at=later(3600))  # a machine whose clock is an hour ahead
+        attempt_end(attempt_id=attempt.id, reason="CRASHED", authority="CLIENT", by="", source="API", now=later(20))
+        second = make_attempt(run, key="k2", resumed_from_step=100)
+        note(150, "SAVED", attempt_id=second.id, happened_at=later(90))
+
+        newest = checkpoint_newest_trusted(run.id)
+
+        assert newest is not None
+        assert newest.step == run_by_id(run.id).checkpoint_step == 150
+
+
+def test_a_listing_of_saves_is_read_in_pages(note: Note, attempt: Any, api: Callable[..., Any]) -> None:
+    for step in (100, 200, 300):
+        note(step, "SAVED")
+    path = f"/api/v1/attempts/{id_write('att', attempt.id)}/checkpoints?limit=2"
+
+    page = api("read").get(path).json()
+    rest = api("read").get(f"{path}&cursor={page['next']}").json()
+
+    assert [row["step"] for row in page["results"]] == [300, 200]
+    assert ([row["step"] for row in rest["results"]], rest["next"]) == ([100], None)

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from apps.accounts.services import once
 from apps.common.access import OPERATE, READ
-from apps.common.api import Door, choice_read, cursor_read, int_read, limit_read, page_answer, read_fields
+from apps.common.api import Door, choice_read, cursor_int, int_read, limit_read, page_answer, read_fields
 from apps.common.clock import now
 from apps.common.errors import Forbidden, NotFound
 from apps.common.ids import id_read
@@ -78,7 +78,7 @@ class Actions(ActionDoor):
             node_id=node_by_code(node, cluster_id=bound).id if node else None,
             cluster_id=bound,
             states=[state] if state else (),
-            before=cursor_read(request),
+            before=cursor_int(request),
             limit=limit + 1,
         )
         following = rows[limit - 1].id if len(rows) > limit else None

@@ -8,7 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.common.access import OPERATE, READ, REPORT
-from apps.common.api import Door, cursor_read, limit_read, page_answer, read_fields
+from apps.common.api import Door, cursor_int, limit_read, page_answer, read_fields
 from apps.common.clock import now
 from apps.common.errors import Forbidden
 from apps.fleet.services import nodes_ensure
@@ -38,7 +38,7 @@ class Attempts(Door):
         run = run_by_code(code)
         self.check_cluster(run.cluster_id)
         limit = limit_read(request)
-        rows = attempts_of(run.id, before_number=cursor_read(request), limit=limit + 1)
+        rows = attempts_of(run.id, before_number=cursor_int(request), limit=limit + 1)
         following = rows[limit - 1].number if len(rows) > limit else None
         return page_answer(_answers(rows[:limit]), following=following)
 
@@ -93,8 +93,10 @@ class Checkpoints(Door):
     @extend_schema(operation_id="checkpoints_list", responses=OpenApiTypes.OBJECT)
     def get(self, request: Request, attempt: str) -> Response:
         row = _attempt(self, attempt)
-        rows = checkpoints_of(attempt_id=row.id, limit=limit_read(request))
-        return page_answer([checkpoint_answer(one) for one in rows], following=None)
+        limit = limit_read(request)
+        rows = checkpoints_of(attempt_id=row.id, before_step=cursor_int(request), limit=limit + 1)
+        following = rows[limit - 1].step if len(rows) > limit else None
+        return page_answer([checkpoint_answer(one) for one in rows[:limit]], following=following)
 
 
 def _attempt(door: Door, code: str) -> AttemptRow:

@@ -8,15 +8,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.common.access import READ
-from apps.common.api import Door, cursor_read, int_read, limit_read, page_answer
+from apps.common.api import BIGGEST, Door, cursor_int, int_read, limit_read, page_answer
 from apps.common.clock import rfc3339
 from apps.common.errors import BadRequest, Forbidden
 from apps.fleet.selectors import cluster_by_name, node_by_code
 from apps.journal.choices import StreamKey, StreamKind
 from apps.journal.selectors import EventRow, events_after
 from apps.runs.selectors import run_by_code
-
-BIGGEST = 2**63 - 1
 
 
 def event_answer(row: EventRow) -> dict[str, Any]:
@@ -85,8 +83,8 @@ class RunEvents(Door):
 
 def _page(request: Request, stream: StreamKey) -> Response:
     limit = limit_read(request)
-    cursor = cursor_read(request)
-    after = cursor if isinstance(cursor, int) else int_read(request, "after", default=0, least=0, most=BIGGEST)
+    cursor = cursor_int(request)
+    after = int_read(request, "after", default=0, least=0, most=BIGGEST) if cursor is None else cursor
     rows = events_after(stream, after=after, limit=limit + 1)
     following = rows[limit - 1].seq if len(rows) > limit else None
     return page_answer([event_answer(row) for row in rows[:limit]], following=following)

@@ -8,7 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.common.access import ADMIN, OPERATE, READ, REPORT
-from apps.common.api import Door, choice_read, cursor_read, limit_read, page_answer, read_fields
+from apps.common.api import Door, choice_read, cursor_int, limit_read, page_answer, read_fields
 from apps.common.clock import now
 from apps.common.errors import BadRequest, Forbidden, NotFound
 from apps.fleet.selectors import cluster_by_name
@@ -38,7 +38,7 @@ class Runs(Door):
         if name := request.GET.get("cluster"):
             cluster_id = cluster_by_name(name).id
             self.check_cluster(cluster_id)
-        rows = runs_all(cluster_id=cluster_id, before=cursor_read(request), limit=limit + 1)
+        rows = runs_all(cluster_id=cluster_id, before=cursor_int(request), limit=limit + 1)
         following = rows[limit - 1].id if len(rows) > limit else None
         moment = now()
         shown = [run_answer(row, now=moment) for row in rows[:limit] if state in ("", row.state)]

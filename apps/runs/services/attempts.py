@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Max
+from django.conf import settings
 from django.db.models.functions import Coalesce, Greatest, Least
 
 from apps.common.errors import BadRequest, Conflict, PacelineError
@@ -16,8 +16,6 @@ from apps.runs.models import Attempt, Run, RunStatus
 from apps.runs.selectors import AttemptRow, attempt_row
 from apps.runs.services.placement import nodes_of_run_set
 from apps.runs.services.runs import status_update
-
-MOST_RANKS = 131_072
 
 
 class AttemptLive(Conflict):
@@ -69,8 +67,9 @@ def attempt_open(
     """
     if not key or len(key) > 200 or key == "none":
         raise BadRequest("key: an attempt needs a key of 1 to 200 characters; “none” is not one.")
-    if world_size is not None and not 1 <= world_size <= MOST_RANKS:
-        raise BadRequest(f"world_size: must be from 1 to {MOST_RANKS:,}.")
+    most = settings.PACELINE_LIMITS["ranks_per_attempt"]
+    if world_size is not None and not 1 <= world_size <= most:
+        raise BadRequest(f"world_size: must be from 1 to {most:,}.")
     with recording(now=now) as log:
         # The run's row is the door for its attempts: two first reports of two attempts come one after the other.
         run = _locked(run_id)
@@ -85,7 +84,8 @@ def attempt_open(
         if live is not None:
             _check_may_follow(run, live, key=key, external_id=external_id, order_id=order_id, force=force, now=now)
             _end(log, live, reason=EndReason.SUPERSEDED, authority=Authority.CLIENT, by=by, source=source, now=now)
-        number = (Attempt.objects.filter(run=run).aggregate(n=Max("number"))["n"] or 0) + 1
+        previous = Attempt.objects.filter(run=run).order_by("-number").first()
+        number = previous.number + 1 if previous is not None else 1
         attempt = Attempt.objects.create(
             run=run,
             number=number,
@@ -98,7 +98,7 @@ def attempt_open(
             opened_by=by[:150],
             order_id=order_id,
             started_at=now,
-            previous=Attempt.objects.filter(run=run).order_by("-number").first(),
+            previous=previous,
         )
         log.add(
             StreamKey.run(run.pk),
@@ -120,6 +120,7 @@ def attempt_open(
             first_step=None,
             step_s=None,
             tokens_per_s=None,
+            loss=None,
             last_report_at=None,
             ranks_reporting=None,
             hang="",
@@ -212,10 +213,12 @@ def attempt_end(
         if attempt.state == AttemptState.OPEN:
             _end(log, attempt, reason=reason, authority=authority, by=by, source=source, now=happened_at or now)
             return True
-        if attempt.reason == reason or AUTHORITY_RANK[authority] <= AUTHORITY_RANK.get(attempt.authority, -1):
+        if AUTHORITY_RANK[authority] <= AUTHORITY_RANK.get(attempt.authority, -1):
             return False
         before = attempt.reason
         Attempt.objects.filter(pk=attempt.pk).update(reason=reason, authority=authority)
+        if reason == before:
+            return True  # the same word, now from somebody whom those between cannot correct
         _ended_status(attempt, reason)
         log.add(
             StreamKey.run(run_id),

@@ -9,7 +9,7 @@ from apps.journal.choices import StreamKey
 from apps.journal.services import Log, recording
 from apps.runs.choices import CheckpointState, Trust
 from apps.runs.models import Attempt, Checkpoint, RunStatus
-from apps.runs.selectors import USABLE
+from apps.runs.selectors import USABLE, checkpoint_newest_trusted
 from apps.runs.services.runs import status_update
 
 
@@ -31,8 +31,8 @@ class CheckpointFact:
 def checkpoint_note(*, attempt_id: int, fact: CheckpointFact, source: str, actor_name: str, now: datetime) -> bool:
     """Take in what was said about a save or a restore; return whether anything changed.
 
-    SAVED makes it COMPLETE (or SUSPECT while a numeric finding is open), a rank's WRITTEN never does; FAILED beats SAVED; DELETED takes it
-    out of every default; RESTORED verifies the newest usable save of that step, whichever attempt made it.
+    SAVED makes it COMPLETE (or SUSPECT while a numeric finding is open), a rank's WRITTEN never does; FAILED beats
+    SAVED; DELETED takes it out of every default; RESTORED verifies the newest usable save of that step, whichever attempt made it.
     """
     with recording(now=now) as log:
         attempt = Attempt.objects.select_related("run").get(pk=attempt_id)
@@ -40,7 +40,8 @@ def checkpoint_note(*, attempt_id: int, fact: CheckpointFact, source: str, actor
             return _restored(log, attempt, fact, source=source, actor_name=actor_name)
         if fact.state == CheckpointState.DELETED:
             return _deleted(log, attempt, fact, source=source, actor_name=actor_name)
-        row, _ = Checkpoint.objects.select_for_update().get_or_create(
+        # Locked: what two ranks say of one save at once is taken in one after the other.
+        row, _ = Checkpoint.objects.select_for_update(no_key=True).get_or_create(
             attempt=attempt, step=fact.step, defaults={"run": attempt.run, "started_at": fact.happened_at}
         )
         before = (row.trust, row.shards_written, row.queue_s, row.duration_s)
@@ -69,7 +70,6 @@ def checkpoint_note(*, attempt_id: int, fact: CheckpointFact, source: str, actor
                     "duration_s": row.duration_s,
                 },
             )
-        if row.trust != before[0]:
             checkpoint_status_refresh(run_id=attempt.run_id)
         return (row.trust, row.shards_written, row.queue_s, row.duration_s) != before
 
@@ -87,7 +87,7 @@ def checkpoint_trust_set(*, run_id: int, after_step: int, attempt_id: int) -> in
 
 def checkpoint_status_refresh(*, run_id: int) -> None:
     """Write the newest trusted checkpoint into the run's status."""
-    newest = Checkpoint.objects.filter(run_id=run_id, trust__in=USABLE).order_by("-saved_at", "-step").first()
+    newest = checkpoint_newest_trusted(run_id)
     status_update(
         run_id=run_id,
         checkpoint_step=newest.step if newest else None,
@@ -127,8 +127,9 @@ def _checkpoint_text(row: Checkpoint, fact: CheckpointFact) -> str:
 def _restored(log: Log, attempt: Attempt, fact: CheckpointFact, *, source: str, actor_name: str) -> bool:
     if attempt.resume_confirmed and attempt.resumed_from_step == fact.step:
         return False
+    # Locked: a failure that is told at the same moment is not overwritten.
     row = (
-        Checkpoint.objects.select_for_update()
+        Checkpoint.objects.select_for_update(no_key=True)
         .filter(run_id=attempt.run_id, step=fact.step)
         .exclude(attempt=attempt)
         .exclude(trust__in=(Trust.FAILED, Trust.DELETED))

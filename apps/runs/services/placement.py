@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from django.db import transaction
@@ -25,31 +26,40 @@ class RankPlace:
 
 
 def placement_merge(*, attempt_id: int, places: Iterable[RankPlace]) -> bool:
-    """Take over where ranks sit; return whether anything is new. A rank beyond the attempt's size is left out."""
+    """Take over where ranks sit; return whether anything is new. A rank beyond the attempt's size is left out.
+
+    What a sender does not tell stays as it was told before.
+    """
     told = {place.rank: place for place in places}
     if not told:
         return False
     with transaction.atomic():
         # One row per attempt: merging is read, change, write under its lock.
         attempt = Attempt.objects.select_for_update(no_key=True).get(pk=attempt_id)
-        size = attempt.world_size or max(told) + 1
         row = Placement.objects.filter(pk=attempt_id).first()
+        told_of = len(bytes(row.local_ranks)) // 4 if row else 0
+        size = attempt.world_size or max(told_of, max(told) + 1)  # as long as nobody tells the size, it only grows
         nodes, local_ranks, stages = _placement_arrays(row, size)
         gpus, coords = (dict(row.gpus), dict(row.coords)) if row else ({}, {})
+
+        def known(rank: int) -> tuple[Any, ...]:
+            name = str(rank)
+            return int(nodes[rank]), int(local_ranks[rank]), int(stages[rank]), gpus.get(name), coords.get(name)
+
         changed = row is None
         for rank, place in told.items():
             if not 0 <= rank < size:
                 continue
-            stage = int((place.coords or {}).get("pp", 0))
-            before = (int(nodes[rank]), int(local_ranks[rank]), int(stages[rank]), gpus.get(str(rank)))
+            before = known(rank)
             nodes[rank] = place.node_id
-            local_ranks[rank] = -1 if place.local_rank is None else place.local_rank
-            stages[rank] = stage
+            if place.local_rank is not None:
+                local_ranks[rank] = place.local_rank
             if place.gpu:
                 gpus[str(rank)] = place.gpu[:64]
             if place.coords:
                 coords[str(rank)] = {str(k)[:8]: int(v) for k, v in list(place.coords.items())[:8]}
-            changed |= before != (int(nodes[rank]), int(local_ranks[rank]), int(stages[rank]), gpus.get(str(rank)))
+            stages[rank] = coords.get(str(rank), {}).get("pp", 0)
+            changed |= before != known(rank)
         if not changed:
             return False
         node_ids = [int(node) for node in np.unique(nodes) if node]
@@ -83,11 +93,12 @@ def _placement_arrays(row: Placement | None, size: int) -> tuple[np.ndarray, np.
 
 def nodes_of_run_set(*, run_id: int, node_ids: Sequence[int]) -> None:
     """Write down which nodes a run holds now, in the nodes' status."""
-    held = NodeStatus.objects.filter(open_runs__contains=[run_id]).exclude(pk__in=node_ids)
-    wanted = NodeStatus.objects.filter(pk__in=node_ids).exclude(open_runs__contains=[run_id])
+    here = set(node_ids)
+    held = NodeStatus.objects.filter(open_runs__contains=[run_id]).exclude(pk__in=here)
+    wanted = NodeStatus.objects.filter(pk__in=here).exclude(open_runs__contains=[run_id])
     # Locked in the order of their ids, as everywhere.
     for status in NodeStatus.objects.select_for_update(no_key=True).filter(pk__in=[*held, *wanted]).order_by("pk"):
         runs = set(status.open_runs)
-        runs = runs | {run_id} if status.pk in set(node_ids) else runs - {run_id}
+        runs = runs | {run_id} if status.pk in here else runs - {run_id}
         NodeStatus.objects.filter(pk=status.pk).update(open_runs=sorted(runs), version=F("version") + 1)
         poke_on_commit(FLEET_GROUP, {"what": "node", "id": status.pk})

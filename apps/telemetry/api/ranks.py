@@ -10,9 +10,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.common.access import READ
-from apps.common.api import Door, cursor_read, limit_read, page_answer
+from apps.common.api import Door, cursor_int, cursor_pair, limit_read, page_answer
 from apps.common.clock import now, rfc3339
-from apps.common.errors import BadRequest
 from apps.fleet.selectors import nodes_by_id
 from apps.runs.selectors import AttemptRow, PlacementRow, attempt_by_code, placement_of, run_by_id
 from apps.telemetry.choices import Reason, ScopeKind
@@ -28,9 +27,7 @@ class AttemptRanks(Door):
     @extend_schema(operation_id="attempts_ranks", responses=OpenApiTypes.OBJECT)
     def get(self, request: Request, attempt: str) -> Response:
         row = attempt_of(self, attempt)
-        after = cursor_read(request)
-        if after is not None and not isinstance(after, int):
-            raise BadRequest("cursor: not a token of this listing.")
+        after = cursor_int(request)
         limit, moment = limit_read(request), now()
         found, placement = ranks_now(row.id, moment), placement_of(row.id)
         ranks = _ranks(row, found, placement, after=-1 if after is None else after)
@@ -47,12 +44,8 @@ class AttemptRefusals(Door):
     @extend_schema(operation_id="attempts_refusals", responses=OpenApiTypes.OBJECT)
     def get(self, request: Request, attempt: str) -> Response:
         row = attempt_of(self, attempt)
-        after = cursor_read(request)
-        if after is not None and not (isinstance(after, list) and [type(part) for part in after] == [str, str]):
-            raise BadRequest("cursor: not a token of this listing.")
         limit = limit_read(request)
-        position = None if after is None else (after[0], after[1])
-        rows = refusals_of(ScopeKind.ATTEMPT, row.id, after=position, limit=limit + 1)
+        rows = refusals_of(ScopeKind.ATTEMPT, row.id, after=cursor_pair(request), limit=limit + 1)
         last = rows[limit - 1] if len(rows) > limit else None
         following = None if last is None else [last.sender, last.reason]
         return page_answer([refusal_answer(refusal) for refusal in rows[:limit]], following=following)

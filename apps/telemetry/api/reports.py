@@ -14,11 +14,11 @@ from apps.common.access import REPORT
 from apps.common.api import Door
 from apps.common.clock import now
 from apps.common.errors import Forbidden
+from apps.common.unpack import unpacked
 from apps.telemetry.choices import ScopeKind
 from apps.telemetry.services.heads import head_read
 from apps.telemetry.services.inbox import inbox_put
 from apps.telemetry.services.targets import Target, target_of_attempt, target_of_node
-from apps.telemetry.services.unpack import unpacked
 
 
 class RawParser(BaseParser):

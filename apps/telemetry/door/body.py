@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from apps.common.errors import PacelineError
-from apps.telemetry.services.unpack import too_large, unpacked
+from apps.common.unpack import too_large, unpacked
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 

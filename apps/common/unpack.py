@@ -33,5 +33,5 @@ def unpacked(raw: bytes, *, most: int) -> bytes:
 
 
 def too_large(most: int) -> TooLarge:
-    """Return the error of a report past its bound."""
-    return TooLarge(f"A report may have {most:,} bytes unpacked.", most_bytes=most)
+    """Return the error of a body past its bound."""
+    return TooLarge(f"A body may have {most:,} bytes unpacked.", most_bytes=most)
