@@ -119,6 +119,12 @@ def findings_of(
     return _rows(found.order_by("-pk")[:limit])
 
 
+def finding_ids_of_incidents(incident_ids: Collection[int]) -> list[tuple[int, int]]:
+    """Return (finding, its incident) for all findings of some incidents, newest first."""
+    found = Finding.objects.filter(incident_id__in=list(incident_ids)).order_by("-pk")
+    return [(finding_id, int(incident_id or 0)) for finding_id, incident_id in found.values_list("pk", "incident_id")]
+
+
 def findings_unconsidered(*, limit: int) -> list[FindingRow]:
     """Return findings that remediation has not considered in their present version, oldest first."""
     return _rows(Finding.objects.filter(considered_version__lt=F("version")).order_by("pk")[:limit])

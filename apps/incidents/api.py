@@ -21,7 +21,14 @@ from apps.engine.detection import Class
 from apps.fleet.selectors import node_by_code
 from apps.incidents import services
 from apps.incidents.choices import Answer, IncidentState
-from apps.incidents.selectors import IncidentRow, incident_by_code, incident_findings, incidents_of, timeline_of
+from apps.incidents.selectors import (
+    IncidentRow,
+    incident_by_code,
+    incident_findings,
+    incidents_finding_ids,
+    incidents_of,
+    timeline_of,
+)
 from apps.incidents.writeup import incident_answer, markdown_of, timeline_answer
 from apps.journal.choices import Source
 from apps.runs.selectors import run_by_code
@@ -208,7 +215,7 @@ def _incident(door: Door, code: str) -> IncidentRow:
 
 
 def _answer(row: IncidentRow) -> dict[str, Any]:
-    return incident_answer(row, findings=[finding.id for finding in incident_findings(row.id)])
+    return incident_answer(row, findings=incidents_finding_ids([row.id])[row.id])
 
 
 def _listing(door: Door, request: Request, *, run_id: int | None) -> Response:
@@ -226,4 +233,6 @@ def _listing(door: Door, request: Request, *, run_id: int | None) -> Response:
         limit=limit + 1,
     )
     following = rows[limit - 1].number if len(rows) > limit else None
-    return page_answer([_answer(row) for row in rows[:limit]], following=following)
+    shown = rows[:limit]
+    findings = incidents_finding_ids([row.id for row in shown])
+    return page_answer([incident_answer(row, findings=findings[row.id]) for row in shown], following=following)

@@ -4,6 +4,7 @@ from django.db import models
 
 from apps.fleet.models import Cluster
 from apps.incidents.choices import UNRESOLVED, Answer, Channel, IncidentState, NoticeKind, NoticeState
+from apps.journal.choices import StreamKey
 from apps.runs.models import Run
 
 
@@ -50,6 +51,11 @@ class Incident(models.Model):
     previous = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="+")
     notified_level = models.CharField(max_length=8, blank=True)
     version = models.BigIntegerField(default=1)
+
+    @property
+    def stream(self) -> StreamKey:
+        """Return the log stream it is told in: its run's, or its cluster's where there is no run."""
+        return StreamKey.run(self.run_id) if self.run_id is not None else StreamKey.cluster(self.cluster_id)
 
     class Meta:
         constraints = [

@@ -1,7 +1,7 @@
 """Reading incidents, their timeline and notices."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 
 from apps.common.errors import NotFound
 from apps.common.ids import id_read
-from apps.diagnosis.selectors import FindingRow, findings_by_id, findings_of
+from apps.diagnosis.selectors import FindingRow, finding_ids_of_incidents, findings_by_id, findings_of
 from apps.fleet.selectors import nodes_by_id
 from apps.incidents.choices import UNRESOLVED
 from apps.incidents.losses import lost_gpu_hours
@@ -84,6 +84,11 @@ class IncidentRow:
     previous_number: int | None
     gpu_hours_lost: float | None
     version: int
+
+    @property
+    def stream(self) -> StreamKey:
+        """Return the log stream it is told in."""
+        return StreamKey.run(self.run_id) if self.run_id is not None else StreamKey.cluster(self.cluster_id)
 
     @property
     def unresolved(self) -> bool:
@@ -189,18 +194,33 @@ def incident_by_code(code: str, *, now: datetime) -> IncidentRow:
     return rows[0]
 
 
+def incidents_finding_ids(incident_ids: Collection[int]) -> dict[int, list[int]]:
+    """Return the findings of each of some incidents, newest first; of none for one that has none."""
+    found: dict[int, list[int]] = {incident_id: [] for incident_id in incident_ids}
+    for finding_id, incident_id in finding_ids_of_incidents(incident_ids):
+        found[incident_id].append(finding_id)
+    return found
+
+
 def incident_findings(incident_id: int) -> list[FindingRow]:
     """Return an incident's findings, newest first."""
     return findings_of(incident_id=incident_id, limit=500)
 
 
 def timeline_of(incident: IncidentRow, *, now: datetime) -> list[TimelineRow]:
-    """Return the timeline that page, REST and export show: the log around the incident and its notes, by time of happening."""
-    stream = StreamKey.run(incident.run_id) if incident.run_id else StreamKey.cluster(incident.cluster_id)
-    last = max((incident.resolved_at + AFTER) if incident.resolved_at else now, incident.last_seen_at) + AFTER
+    """Return the timeline that page, REST and export show: the log around the incident and its notes, by time of happening.
+
+    Of a log that is too long for it the incident's own rows and the newest others, and a row that says so.
+    """
+    last = max(incident.resolved_at or now, incident.last_seen_at) + AFTER
     first = min(incident.began_at, incident.first_seen_at) - BEFORE
-    events = events_between(stream, first=first, last=last, limit=MOST_ROWS)
-    rows = [_event_row(event) for event in events if _belongs(event, incident)]
+    around = events_between(incident.stream, first=first, last=last, limit=MOST_ROWS)
+    rows = [_event_row(event) for event in around if _belongs(event, incident)]
+    if len(around) == MOST_ROWS:
+        own = events_between(incident.stream, first=first, last=last, limit=MOST_ROWS, about={"incident": incident.id})
+        shown = {event.seq for event in around}
+        rows += [_event_row(event) for event in own if event.seq not in shown and _belongs(event, incident)]
+        rows.append(_cut_row(around[0]))
     notes = Note.objects.filter(incident_id=incident.id).order_by("happened_at", "pk")[:MOST_ROWS]
     return sorted([*rows, *map(_note_row, notes)], key=lambda row: (row.happened_at, row.recorded_at, row.seq))
 
@@ -277,6 +297,23 @@ def _event_row(event: EventRow) -> TimelineRow:
         text=event.text,
         subject=event.subject,
         payload=event.payload,
+    )
+
+
+def _cut_row(oldest: EventRow) -> TimelineRow:
+    """Return the row that stands where the log was cut."""
+    text = f"Here rows of the log are left out: only its newest {MOST_ROWS:,} and the incident's own are shown"
+    return replace(
+        _event_row(oldest),
+        id="cut",
+        seq=-1,
+        kind="timeline.cut",
+        group="system",
+        source="SYSTEM",
+        actor_name="",
+        text=text,
+        subject={},
+        payload={},
     )
 
 

@@ -7,11 +7,23 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from django.db import connections
+from django.db import connections, transaction
 
+from apps.accounts.models import User
+from apps.diagnosis.models import Finding
 from apps.engine.detection import Certainty, Level
-from apps.incidents.selectors import incidents_of
-from apps.incidents.services import findings_absorb, incident_mitigate, incident_resolve
+from apps.fleet.models import NodeStatus
+from apps.fleet.selectors import nodes_of
+from apps.incidents.models import Incident
+from apps.incidents.selectors import incidents_of, notices_latest
+from apps.incidents.services import (
+    counts_mend,
+    findings_absorb,
+    incident_acknowledge,
+    incident_mitigate,
+    incident_resolve,
+)
+from apps.runs.models import RunStatus
 from apps.runs.selectors import run_by_id
 
 from .conftest import over, verdict
@@ -120,11 +132,45 @@ class TestFindingsAbsorb:
 
         assert [(row.state, row.count) for row in incidents_of(now=now)] == [("OPEN", 2)]
 
-    def test_writes_how_many_are_open_into_the_run(self, run: Any, find: Find) -> None:
-        find(verdict("hang", node="trn001"))
-        find(verdict("compute_straggler", node="trn002"))
+    def test_writes_how_many_are_open_into_the_run_and_its_nodes(
+        self, run: Any, find: Find, django_capture_on_commit_callbacks: Any
+    ) -> None:
+        with django_capture_on_commit_callbacks(execute=True):
+            find(verdict("hang", node="trn001"))
+            find(verdict("compute_straggler", node="trn002"))
 
         assert run_by_id(run.id).open_incidents == 2
+        assert [node.open_incidents for node in nodes_of()] == [1, 1]
+
+    def test_one_that_cannot_be_absorbed_holds_up_none_of_the_others(self, find: Find, now: datetime) -> None:
+        bad = find(verdict("hang", node="trn001"), absorb=False)
+        find(verdict("compute_straggler", node="trn002"), absorb=False)
+        Finding.objects.filter(pk=bad.pk).update(
+            cause="x" * 48, level="FATAL"
+        )  # a level that nothing can be compared with
+
+        with pytest.raises(ExceptionGroup, match="could not be absorbed"):
+            findings_absorb(now=now)
+
+        assert titles(now) == [("compute_straggler on trn002", 1)]
+        assert Finding.objects.get(pk=bad.pk).incident_id is None
+
+    def test_tells_and_prices_the_end_of_an_incident_that_a_new_fault_follows(
+        self, run: Any, find: Find, make_attempt: Callable[..., Any], make_user: Any, now: datetime, later: Later
+    ) -> None:
+        make_user("OPERATOR", "on-call")
+        User.objects.update(email="on-call@site.example")
+        find(verdict("hang"))
+        old = incidents_of(now=now)[0]
+        find(over(verdict("hang")), at=later(5))
+        incident_mitigate(incident_id=old.id, reason="restarted", by="ada", source="WEB", now=later(6))
+        again = make_attempt(run, key="k2", force=True)
+
+        find(verdict("rank_lost"), at=later(30), attempt_id=again.id)
+
+        told = [(row.incident_number, row.kind) for row in reversed(notices_latest())]
+        assert told == [(1, "OPENED"), (1, "CLOSED"), (2, "OPENED")]
+        assert Incident.objects.get(pk=old.id).gpu_hours_lost == pytest.approx(5 * 8 / 3600)
 
     def test_absorbs_a_version_once(self, find: Find, now: datetime) -> None:
         find(verdict("hang"))
@@ -161,3 +207,41 @@ def test_two_absorbers_at_once_open_one_incident(find: Find, now: datetime) -> N
     findings_absorb(now=now)
 
     assert [row.count for row in incidents_of(now=now)] == [2]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_whoever_works_on_an_incident_holds_up_neither_its_run_nor_its_node(
+    run: Any, find: Find, now: datetime
+) -> None:
+    find(verdict("hang"))
+    incident = incidents_of(now=now)[0]
+    locked: list[tuple[int, int]] = []
+
+    def lock() -> None:
+        with transaction.atomic():
+            runs = RunStatus.objects.select_for_update(skip_locked=True).filter(pk=run.id)
+            nodes = NodeStatus.objects.select_for_update(skip_locked=True).filter(pk=incident.node_id)
+            locked.append((len(runs), len(nodes)))
+        connections.close_all()
+
+    with transaction.atomic():
+        incident_acknowledge(incident_id=incident.id, by="ada", source="WEB", now=now)
+        incident_mitigate(incident_id=incident.id, reason="out", by="ada", source="WEB", now=now)
+        other = threading.Thread(target=lock)
+        other.start()
+        other.join()
+
+    assert locked == [(1, 1)]
+
+
+def test_a_count_that_was_lost_is_mended_by_the_clock(
+    run: Any, find: Find, now: datetime, django_capture_on_commit_callbacks: Any
+) -> None:
+    find(verdict("hang"))
+    NodeStatus.objects.filter(node__name="trn002").update(open_incidents=3)
+
+    first, second = counts_mend(), counts_mend()
+
+    assert (first, second) == (3, 0)
+    assert run_by_id(run.id).open_incidents == 1
+    assert [node.open_incidents for node in nodes_of()] == [1, 0]

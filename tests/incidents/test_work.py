@@ -10,22 +10,28 @@ import pytest
 from django.core import mail
 from django.db import connections
 
+from apps.accounts.models import User
 from apps.common.errors import BadRequest, Forbidden
 from apps.engine.detection import Certainty, Level
+from apps.incidents import selectors
 from apps.incidents.selectors import incidents_of, notices_latest, timeline_of
 from apps.incidents.services import (
     incident_acknowledge,
+    incident_mitigate,
     incident_resolve,
     incidents_mitigated_by,
     incidents_settle,
     note_add,
     note_edit,
     notice_target_put,
+    notices,
     notices_send,
 )
+from apps.incidents.services.moving import MoveRefused
 from apps.incidents.services.notes import NoteChanged
-from apps.incidents.services.work import MoveRefused
 from apps.incidents.writeup import markdown_of
+from apps.journal.choices import StreamKey
+from apps.journal.services import recording
 
 from .conftest import over, verdict
 
@@ -53,6 +59,35 @@ class TestIncident:
 
         with pytest.raises(MoveRefused):
             incident_acknowledge(incident_id=incident.id, by="bob", source="WEB", now=now)
+
+    def test_stays_mitigated_when_somebody_takes_it(self, incident: Any, now: datetime, later: Later) -> None:
+        incident_mitigate(incident_id=incident.id, reason="out", by="ada", source="WEB", now=later(1))
+
+        incident_acknowledge(incident_id=incident.id, by="bob", source="WEB", now=later(2))
+
+        row = incidents_of(now=now)[0]
+        assert (row.state, row.owner_name, row.acknowledged_at) == ("MITIGATED", "bob", later(2))
+
+    def test_that_is_over_is_no_obstacle_to_an_action_that_succeeds(
+        self, incident: Any, run: Any, now: datetime
+    ) -> None:
+        incident_resolve(incident_id=incident.id, answer="CONFIRMED", words="", by="ada", source="WEB", now=now)
+
+        mitigated = incidents_mitigated_by(
+            run_id=run.id, node_ids=[incident.node_id], whole_run=True, reason="restarted", by="ada", now=now
+        )
+
+        assert mitigated == []
+        assert incidents_of(now=now)[0].state == "RESOLVED"
+
+    def test_costs_nothing_more_once_nothing_of_it_is_open_whenever_it_is_dealt_with(
+        self, incident: Any, find: Find, now: datetime, later: Later
+    ) -> None:
+        find(over(verdict("hang")), at=later(360))
+
+        incident_mitigate(incident_id=incident.id, reason="restarted", by="ada", source="WEB", now=later(3600))
+
+        assert incidents_of(now=later(7200))[0].gpu_hours_lost == pytest.approx(0.8)
 
     def test_is_mitigated_by_an_action_on_its_node(self, incident: Any, run: Any, now: datetime) -> None:
         incidents_mitigated_by(
@@ -189,6 +224,62 @@ class TestNotice:
         assert (row.state, row.tries) == ("PENDING", 1)
         assert again == 0
         assert next(row for row in notices_latest() if row.channel == "WEBHOOK").tries == 2
+
+    def test_one_place_that_does_not_answer_holds_up_no_other(
+        self, find: Find, now: datetime, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tried: list[str] = []
+
+        def away(url: str, *_: Any, **__: Any) -> Any:
+            tried.append(url)
+            raise TimeoutError("no answer")
+
+        monkeypatch.setattr(notices, "signed_post", away)
+        notice_target_put(name="pager", url="http://pager.example/", secret="x" * 16, by="ada", source="WEB", now=now)
+        find(verdict("hang"))
+        find(verdict("compute_straggler", node="trn002"))
+
+        notices_send(now=now)
+
+        assert tried == ["http://pager.example/"]
+        assert len(mail.outbox) == 2
+
+    def test_is_not_counted_as_sent_when_nobody_has_an_address_any_more(self, find: Find, now: datetime) -> None:
+        find(verdict("hang"))
+        User.objects.update(email="")
+
+        notices_send(now=now)
+
+        assert (notices_latest()[0].state, mail.outbox) == ("PENDING", [])
+
+
+class TestTimeline:
+    def test_of_a_long_log_keeps_the_incident_s_own_rows_and_the_newest_and_says_that_it_was_cut(
+        self, incident: Any, run: Any, now: datetime, later: Later, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(selectors, "MOST_ROWS", 10)
+        for number in range(30):
+            with recording(now=later(number + 1)) as log:
+                log.add(StreamKey.run(run.id), kind="rank.log", text=f"line {number}", source="SENDER")
+        incident_resolve(incident_id=incident.id, answer="CONFIRMED", words="", by="ada", source="WEB", now=later(40))
+
+        rows = timeline_of(incidents_of(now=now)[0], now=later(60))
+
+        kinds = [row.kind for row in rows]
+        assert "incident.opened" in kinds
+        assert kinds[-1] == "incident.resolved"
+        assert [row.text for row in rows if row.kind == "rank.log"] == [f"line {number}" for number in range(21, 30)]
+        assert kinds.count("timeline.cut") == 1
+
+    def test_ends_five_minutes_after_the_incident(self, incident: Any, run: Any, now: datetime, later: Later) -> None:
+        incident_resolve(incident_id=incident.id, answer="CONFIRMED", words="", by="ada", source="WEB", now=later(10))
+        for seconds in (300, 320):
+            with recording(now=later(seconds)) as log:
+                log.add(StreamKey.run(run.id), kind="rank.log", text=f"{seconds} s", source="SENDER")
+
+        rows = timeline_of(incidents_of(now=now)[0], now=later(3600))
+
+        assert [row.text for row in rows if row.kind == "rank.log"] == ["300 s"]
 
 
 @pytest.mark.django_db(transaction=True)

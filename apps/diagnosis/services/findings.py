@@ -1,6 +1,6 @@
 """From answers of detectors to findings: one row per open verdict, changed in place, versions for who reads them."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -142,9 +142,12 @@ def finding_mute(
         )
 
 
-def findings_claim(*, limit: int) -> list[int]:
-    """Return findings that incidents have not read in their present version, locked for this transaction."""
-    unread = Finding.objects.filter(absorbed_version__lt=F("version")).order_by("pk")
+def findings_claim(*, limit: int, without: Collection[int] = ()) -> list[int]:
+    """Return findings that incidents have not read in their present version, locked for this transaction.
+
+    `without`: findings that are left out, because they could not be read a moment ago.
+    """
+    unread = Finding.objects.filter(absorbed_version__lt=F("version")).exclude(pk__in=list(without)).order_by("pk")
     # SKIP LOCKED: two absorbers share the work and never do one row twice.
     return list(unread.select_for_update(skip_locked=True, no_key=True).values_list("pk", flat=True)[:limit])
 

@@ -1,10 +1,10 @@
 """Everything that writes incidents, notes and notices."""
 
 from apps.incidents.services.absorb import findings_absorb
+from apps.incidents.services.counts import counts_mend
 from apps.incidents.services.notes import note_add, note_edit, note_pin
 from apps.incidents.services.notices import (
     mail_recipients,
-    notice_retry,
     notice_target_enable,
     notice_target_put,
     notices_send,
@@ -20,6 +20,7 @@ from apps.incidents.services.work import (
 )
 
 __all__ = [
+    "counts_mend",
     "findings_absorb",
     "incident_acknowledge",
     "incident_assign",
@@ -31,7 +32,6 @@ __all__ = [
     "note_add",
     "note_edit",
     "note_pin",
-    "notice_retry",
     "notice_target_enable",
     "notice_target_put",
     "notices_send",

@@ -1,24 +1,25 @@
 """Findings become incidents: one per origin, the most serious names it, consequences are attached (DESIGN §1)."""
 
 from datetime import datetime, timedelta
+from functools import partial
 
 from django.db.models import F
 
 from apps.common.errors import Conflict, NotFound
-from apps.common.live import FLEET_GROUP, poke_on_commit
+from apps.common.sweeps import sweeping
 from apps.diagnosis.choices import CloseReason, FindingState
 from apps.diagnosis.selectors import FindingRow, findings_by_id, findings_of
 from apps.diagnosis.services import finding_absorbed, findings_claim
 from apps.fleet.selectors import node_by_code
-from apps.fleet.services import node_status_update
 from apps.incidents.choices import LEVEL_RANK, UNRESOLVED, IncidentState
 from apps.incidents.models import Incident
+from apps.incidents.services.counts import counts_refresh
+from apps.incidents.services.moving import incident_close, incident_move, incident_say
 from apps.incidents.services.notices import notices_consider
 from apps.incidents.services.numbers import number_next
-from apps.journal.choices import Source, StreamKey
+from apps.journal.choices import Source
 from apps.journal.services import Log, recording
 from apps.runs.selectors import run_by_id
-from apps.runs.services import status_update
 
 TOGETHER_S = timedelta(seconds=10)
 """What begins this close together may be told in either order: beats come each two seconds, checks run each two."""
@@ -39,31 +40,39 @@ WAVE_S = timedelta(minutes=10)
 
 
 def findings_absorb(*, now: datetime) -> int:
-    """Absorb what is new or changed among the findings; return how many. Claimed with SKIP LOCKED, so repeats are harmless."""
-    done = 0
-    while True:
-        with recording(now=now) as log:
-            rows = findings_by_id(findings_claim(limit=AT_ONCE))
-            for row in sorted(rows, key=_origin_first):
-                _absorb(row, log=log, now=now)
-        done += len(rows)
-        if len(rows) < AT_ONCE:
-            return done
+    """Absorb what is new or changed among the findings; return how many. Claimed with SKIP LOCKED, so repeats are harmless.
+
+    Raises:
+        ExceptionGroup: some could not be absorbed; all others were.
+    """
+    done: set[int] = set()
+    seen: set[int] = set()
+    with sweeping("some findings could not be absorbed") as each:
+        while True:
+            with recording(now=now):
+                rows = findings_by_id(findings_claim(limit=AT_ONCE, without=seen - done))
+                done.update(each(sorted(rows, key=_origin_first), partial(_absorb, now=now)))
+            seen.update(row.id for row in rows)
+            if len(rows) < AT_ONCE:
+                return len(done)
 
 
 def _origin_first(row: FindingRow) -> tuple[bool, datetime]:
     return row.place_key == "RUN", row.began_at or row.found_at
 
 
-def _absorb(row: FindingRow, *, log: Log, now: datetime) -> None:
-    incident = _incident_of(row, log=log)
-    if incident is None and _opens(row):
-        incident = _open(row, log=log)
-    elif incident is not None and row.incident_id != incident.pk:
-        _join(incident, row, log=log)
-    finding_absorbed(finding_id=row.id, version=row.version, incident_id=incident.pk if incident else None)
-    if incident is not None:
-        incident_refresh(incident, log=log, now=now)
+def _absorb(row: FindingRow, *, now: datetime) -> int:
+    """Absorb one finding, all of it or nothing; return its row."""
+    with recording(now=now) as log:
+        incident = _incident_of(row, log=log)
+        if incident is None and _opens(row):
+            incident = _open(row, log=log)
+        elif incident is not None and row.incident_id != incident.pk:
+            _join(incident, row, log=log)
+        finding_absorbed(finding_id=row.id, version=row.version, incident_id=incident.pk if incident else None)
+        if incident is not None:
+            incident_refresh(incident, log=log, now=now)
+    return row.id
 
 
 def _opens(row: FindingRow) -> bool:
@@ -105,19 +114,10 @@ def _is_over(incident: Incident, row: FindingRow) -> bool:
 
 def _resolve_for(incident: Incident, row: FindingRow, *, log: Log) -> None:
     """Close an incident that was dealt with, so that the new fault is one of its own, linked to it."""
-    Incident.objects.filter(pk=incident.pk).update(
-        state=IncidentState.RESOLVED,
-        resolved_at=row.found_at,
-        resolution="followed by a new fault",
-        version=F("version") + 1,
-    )
-    log.add(
-        _stream(incident),
-        kind="incident.resolved",
-        text=f"INC-{incident.number} resolved: it was dealt with, and what comes now is new",
-        source=Source.RULE,
-        payload={"incident": incident.pk, "number": incident.number},
-    )
+    words = "followed by a new fault"
+    incident_close(incident, IncidentState.RESOLVED, answer="", words=words, by="", now=row.found_at)
+    text = f"INC-{incident.number} resolved: it was dealt with, and what comes now is new"
+    incident_say(log, incident, "incident.resolved", text, source=Source.RULE)
 
 
 def _moved(incident: Incident | None, row: FindingRow) -> Incident | None:
@@ -152,14 +152,9 @@ def _open(row: FindingRow, *, log: Log) -> Incident:
         previous=before,
     )
     again = f", again after INC-{before.number}" if before else ""
-    log.add(
-        StreamKey.run(row.run_id),
-        kind="incident.opened",
-        text=f"INC-{incident.number} opened{again}: {row.verdict}",
-        source=Source.RULE,
-        subject=row.subject,
-        payload={"incident": incident.pk, "number": incident.number, "finding": row.id, "level": row.level},
-    )
+    text = f"INC-{incident.number} opened{again}: {row.verdict}"
+    more = {"finding": row.id, "level": row.level}
+    incident_say(log, incident, "incident.opened", text, source=Source.RULE, payload=more)
     counts_refresh(incident)
     return incident
 
@@ -167,12 +162,12 @@ def _open(row: FindingRow, *, log: Log) -> Incident:
 def _join(incident: Incident, row: FindingRow, *, log: Log) -> None:
     Incident.objects.filter(pk=incident.pk).update(count=F("count") + 1)
     log.add(
-        StreamKey.run(row.run_id),
+        incident.stream,
         kind="incident.joined",
         text=f"INC-{incident.number}: {row.cause} joined",
         source=Source.RULE,
         subject=row.subject,
-        payload={"incident": incident.pk, "finding": row.id},
+        payload={"incident": incident.pk, "number": incident.number, "finding": row.id},
     )
 
 
@@ -246,26 +241,6 @@ def _calm(incident: Incident, *, is_calm: bool, now: datetime) -> None:
 
 def _reopen(incident: Incident, *, log: Log) -> None:
     state = IncidentState.ACKNOWLEDGED if incident.acknowledged_at else IncidentState.OPEN
-    Incident.objects.filter(pk=incident.pk, state=IncidentState.MITIGATED).update(state=state, mitigated_at=None)
-    log.add(
-        _stream(incident),
-        kind="incident.reopened",
-        text=f"INC-{incident.number} is back: {incident.title}",
-        source=Source.RULE,
-        payload={"incident": incident.pk},
-    )
-
-
-def _stream(incident: Incident) -> StreamKey:
-    return StreamKey.run(incident.run_id) if incident.run_id else StreamKey.cluster(incident.cluster_id)
-
-
-def counts_refresh(incident: Incident) -> None:
-    """Write how many unresolved incidents the incident's run and node have, and poke who looks."""
-    if incident.run_id is not None:
-        count = Incident.objects.filter(run_id=incident.run_id, state__in=UNRESOLVED).count()
-        status_update(run_id=incident.run_id, open_incidents=count)
-    if incident.node_id is not None:
-        count = Incident.objects.filter(node_id=incident.node_id, state__in=UNRESOLVED).count()
-        node_status_update(node_id=incident.node_id, open_incidents=count)
-    poke_on_commit(FLEET_GROUP, {"what": "incident", "id": incident.pk})
+    incident_move(incident, state, mitigated_at=None)
+    text = f"INC-{incident.number} is back: {incident.title}"
+    incident_say(log, incident, "incident.reopened", text, source=Source.RULE)

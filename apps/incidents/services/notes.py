@@ -4,7 +4,6 @@ from datetime import datetime, timedelta
 
 from apps.common.errors import BadRequest, Conflict, Forbidden, NotFound
 from apps.incidents.models import Incident, Note, NoteVersion
-from apps.journal.choices import StreamKey
 from apps.journal.services import Log, recording
 
 MOST_TEXT = 20_000
@@ -33,15 +32,12 @@ def note_add(
     Raises:
         BadRequest: nothing written, too much, or a moment that lies ahead. NotFound: no such incident.
     """
-    text = _text(text)
-    moment = happened_at or now
-    if moment > now + AHEAD:
-        raise BadRequest("happened_at: lies ahead; a note tells what has happened.")
+    text, moment = _text(text), _moment(happened_at or now, now=now)
     with recording(now=now) as log:
         incident = _incident(incident_id)
         note = Note.objects.create(
             incident=incident,
-            happened_at=min(moment, now),
+            happened_at=moment,
             written_at=now,
             author_key=author_key,
             author_name=author_name,
@@ -87,13 +83,17 @@ def note_edit(
             replaced_by_name=author_name,
         )
         note.text, note.version, note.edited_at = text, version + 1, now
-        note.happened_at = min(happened_at or note.happened_at, now)
+        note.happened_at = _moment(happened_at or note.happened_at, now=now)
         note.save()
         _say(log, note.incident, note, "note.edited", by=author_name, source=source)
 
 
 def note_pin(*, note_id: int, pinned: bool, by: str, source: str, now: datetime) -> None:
-    """Keep a note at the top of the write-up, or no longer; repeats change nothing."""
+    """Keep a note at the top of the write-up, or no longer; repeats change nothing.
+
+    Raises:
+        NotFound: there is no such note.
+    """
     with recording(now=now) as log:
         note = Note.objects.filter(pk=note_id).select_related("incident").first()
         if note is None:
@@ -111,6 +111,12 @@ def _text(text: str) -> str:
     return text
 
 
+def _moment(happened_at: datetime, *, now: datetime) -> datetime:
+    if happened_at > now + AHEAD:
+        raise BadRequest("happened_at: lies ahead; a note tells what has happened.")
+    return min(happened_at, now)
+
+
 def _incident(incident_id: int) -> Incident:
     row = Incident.objects.filter(pk=incident_id).first()
     if row is None:
@@ -120,7 +126,7 @@ def _incident(incident_id: int) -> Incident:
 
 def _say(log: Log, incident: Incident, note: Note, kind: str, *, by: str, source: str) -> None:
     log.add(
-        StreamKey.run(incident.run_id) if incident.run_id else StreamKey.cluster(incident.cluster_id),
+        incident.stream,
         kind=kind,
         text=note.text[:200],
         source=source,

@@ -1,11 +1,13 @@
 """Notices: written with what they tell, sent later, at least once, one per fault and step of it."""
 
-import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 from django.core.mail import EmailMessage
+from django.db import connection
 
 from apps.accounts.choices import Role
 from apps.accounts.selectors import people_all
@@ -16,19 +18,20 @@ from apps.common.signing import signed_post
 from apps.common.tasks import queue_on_commit
 from apps.diagnosis.selectors import findings_of
 from apps.incidents.choices import LEVEL_RANK, Channel, IncidentState, NoticeKind, NoticeState
-from apps.incidents.losses import lost_gpu_hours
+from apps.incidents.losses import lead_of, lost_gpu_hours
 from apps.incidents.models import Incident, Notice, NoticeTarget
 from apps.journal.choices import Source, StreamKey
 from apps.journal.services import recording
 from apps.runs.selectors import run_by_id
-
-log = logging.getLogger(__name__)
 
 HOLD = timedelta(seconds=60)
 """How long a suspicion may wait for its confirmation before people are told: one fault is one message."""
 
 TIMEOUT_S = 10.0
 MOST_TRIES = 12
+SENDERS_LOCK = (0x49 << 56) | 1
+"""Key of the session lock of whoever sends; the first byte is this room's."""
+
 BACKOFF_S = (1, 2, 5, 15, 30, 60, 120, 300, 600, 900, 1800)
 """Waits between tries: about an hour and a half in all, longer than a mail server's restart."""
 
@@ -85,9 +88,7 @@ def _write_all(payload: dict[str, Any], *, kind: str, dedupe: str, incident: Inc
 def incident_content(incident: Incident, kind: str, *, now: datetime) -> dict[str, Any]:
     """Return what a notice says: link, verdict, why, next and price."""
     run = run_by_id(incident.run_id) if incident.run_id else None
-    lead = next(
-        (row for row in findings_of(incident_id=incident.pk, limit=500) if row.id == incident.lead_finding_id), None
-    )
+    lead = lead_of(incident)
     lost = (
         incident.gpu_hours_lost if incident.gpu_hours_lost is not None else lost_gpu_hours(incident, run, lead, now=now)
     )
@@ -124,22 +125,50 @@ def mail_recipients() -> list[str]:
 
 
 def notices_send(*, now: datetime, limit: int = 50) -> int:
-    """Send what is due; return how many arrived. No transaction is open while a message travels."""
-    due = Notice.objects.filter(state=NoticeState.PENDING, next_try_at__lte=now).order_by("next_try_at", "pk")
-    sent = 0
-    for row in due.select_related("target")[:limit]:
-        wait_s = BACKOFF_S[min(row.tries, len(BACKOFF_S) - 1)]
-        # Compare-and-set: of two senders one changes the row. It is pushed ahead first, so that a sender that dies in
-        # the middle makes it come again: at least once.
-        mine = Notice.objects.filter(pk=row.pk, state=NoticeState.PENDING, tries=row.tries).update(
-            tries=row.tries + 1, next_try_at=now + timedelta(seconds=wait_s + TIMEOUT_S)
+    """Send what is due; return how many arrived. No transaction is open while a message travels.
+
+    One sender at a time, and a place that does not take a message is left alone for the rest of the round: whoever is
+    slow to answer costs a worker one time-out, and holds up nobody else's messages.
+    """
+    with _alone() as is_alone:
+        if not is_alone:
+            return 0
+        due = (
+            Notice.objects.filter(state=NoticeState.PENDING, next_try_at__lte=now)
+            .exclude(target__enabled=False)
+            .order_by("next_try_at", "pk")
         )
+        sent, away = 0, set[int | None]()
+        for row in due.select_related("target")[:limit]:
+            if row.target_id in away:
+                continue
+            wait_s = BACKOFF_S[min(row.tries, len(BACKOFF_S) - 1)]
+            # Pushed ahead before it travels, so that a sender that dies in the middle makes it come again: at least once.
+            Notice.objects.filter(pk=row.pk).update(
+                tries=row.tries + 1, next_try_at=now + timedelta(seconds=wait_s + TIMEOUT_S)
+            )
+            if _try(row, now=now, wait_s=wait_s):
+                sent += 1
+            else:
+                away.add(row.target_id)
+        return sent
+
+
+@contextmanager
+def _alone() -> Iterator[bool]:
+    """Give whether this process may send now. A lock of the session, so that it ends with whoever dies holding it."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", (SENDERS_LOCK,))
+        mine = bool(cursor.fetchone()[0])
+    try:
+        yield mine
+    finally:
         if mine:
-            sent += _try(row, now=now, wait_s=wait_s)
-    return sent
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_unlock(%s)", (SENDERS_LOCK,))
 
 
-def _try(row: Notice, *, now: datetime, wait_s: int) -> int:
+def _try(row: Notice, *, now: datetime, wait_s: int) -> bool:
     try:
         _deliver(row)
     except (OSError, ValueError) as error:
@@ -150,10 +179,10 @@ def _try(row: Notice, *, now: datetime, wait_s: int) -> int:
         )
         if over:
             _say(row, "notice.failed", f"Notice given up after {MOST_TRIES} tries: {str(error)[:200]}", now=now)
-        return 0
+        return False
     Notice.objects.filter(pk=row.pk).update(state=NoticeState.SENT, sent_at=now, error="")
     _say(row, "notice.sent", f"Told by {Channel(row.channel).label}: {row.payload['title']}", now=now)
-    return 1
+    return True
 
 
 def _deliver(row: Notice) -> None:
@@ -166,10 +195,13 @@ def _deliver(row: Notice) -> None:
         if not 200 <= answer.status < 300:
             raise OSError(f"{row.target.name} answered {answer.status}")
         return
+    recipients = mail_recipients()
+    if not recipients:
+        raise ValueError("nobody who may act has an address any more")
     EmailMessage(
         subject=_subject(row.payload),
         body=_body(row.payload),
-        to=mail_recipients(),
+        to=recipients,
         headers={"X-Paceline-Notice": str(row.pk)},
     ).send()
 
@@ -194,7 +226,7 @@ def _body(payload: dict[str, Any]) -> str:
 
 def _say(row: Notice, kind: str, text: str, *, now: datetime) -> None:
     incident = row.incident
-    stream = StreamKey.run(incident.run_id) if incident and incident.run_id else StreamKey.system()
+    stream = incident.stream if incident is not None else StreamKey.system()
     with recording(now=now) as journal:
         payload = {"notice": row.pk, "incident": incident.pk if incident else None, "channel": row.channel}
         journal.add(stream, kind=kind, text=text, source=Source.SYSTEM, payload=payload)
@@ -227,7 +259,7 @@ def notice_target_put(*, name: str, url: str, secret: str, by: str, source: str,
 
 
 def notice_target_enable(*, target_id: int, enabled: bool, by: str, source: str, now: datetime) -> None:
-    """Switch a webhook on or off; a second call changes nothing."""
+    """Switch a webhook on or off; a second call changes nothing. What was not sent to it yet is sent once it is on."""
     with recording(now=now) as journal:
         changed = NoticeTarget.objects.filter(pk=target_id).exclude(enabled=enabled).update(enabled=enabled)
         if changed:
@@ -240,10 +272,3 @@ def notice_target_enable(*, target_id: int, enabled: bool, by: str, source: str,
                 actor_name=by,
                 payload={"target": target_id},
             )
-
-
-def notice_retry(*, notice_id: int, now: datetime) -> None:
-    """Try a notice that was given up once more."""
-    Notice.objects.filter(pk=notice_id, state=NoticeState.FAILED).update(
-        state=NoticeState.PENDING, next_try_at=now, tries=0
-    )
