@@ -1,11 +1,11 @@
 """Clockwork of remediation. `order_run` is the one task of three calls: claim, launcher, settle."""
 
-from collections.abc import Callable
 from typing import Any
 
 from celery import shared_task
 
 from apps.common.clock import now
+from apps.common.sweeps import sweeping
 from apps.common.tasks import queue_now
 from apps.remediation import launchers, selectors, services
 
@@ -26,7 +26,9 @@ def order_run(*, order_id: int, **_later: Any) -> None:
 @shared_task(name="remediation.order_look")
 def order_look(*, order_id: int, **_later: Any) -> None:
     """Read back what came of an order that is in doubt."""
-    order = services.order_in_hand(order_id)
+    order = services.order_look_claim(order_id=order_id, now=now(), for_s=CLAIM_LIMIT_S)
+    if order is None:
+        return
     outcome = launchers.order_read_back(order)
     services.order_settle(order_id=order_id, claim=order.claim, outcome=outcome, now=now())
 
@@ -35,24 +37,14 @@ def order_look(*, order_id: int, **_later: Any) -> None:
 def orders_sweep(**_later: Any) -> None:
     """Find what is due: expired and waiting actions, orders to hand out or to doubt, starts to watch."""
     moment = now()
-    errors: list[Exception] = []
-
-    def each(ids: list[int], do: Callable[[int], None]) -> None:
-        for number in ids:
-            try:
-                do(number)
-            except Exception as error:  # one that cannot be handled must not hold up the others
-                errors.append(error)
-
-    each(selectors.actions_overdue(now=moment), lambda n: services.action_expire(action_id=n, now=moment))
-    each(selectors.actions_waiting(), lambda n: services.action_advance(action_id=n, now=moment))
-    stale = selectors.orders_stale(now=moment, after_s=CLAIM_LIMIT_S)
-    each(stale, lambda n: services.order_doubt(order_id=n, now=moment))
-    each(selectors.orders_due(now=moment), lambda n: queue_now("remediation.order_run", order_id=n))
-    each(selectors.orders_uncertain(now=moment), lambda n: queue_now("remediation.order_look", order_id=n))
-    each(selectors.actions_watched(), lambda n: services.action_watch(action_id=n, now=moment))
-    if errors:
-        raise ExceptionGroup("some actions could not be looked after", errors)
+    with sweeping("some actions could not be looked after") as each:
+        each(selectors.actions_overdue(now=moment), lambda n: services.action_expire(action_id=n, now=moment))
+        each(selectors.actions_waiting(), lambda n: services.action_advance(action_id=n, now=moment))
+        stale = selectors.orders_stale(now=moment, after_s=CLAIM_LIMIT_S)
+        each(stale, lambda n: services.order_doubt(order_id=n, now=moment))
+        each(selectors.orders_due(now=moment), lambda n: queue_now("remediation.order_run", order_id=n))
+        each(selectors.orders_uncertain(now=moment), lambda n: queue_now("remediation.order_look", order_id=n))
+        each(selectors.actions_watched(), lambda n: services.action_watch(action_id=n, now=moment))
 
 
 @shared_task(name="remediation.launches_watch")

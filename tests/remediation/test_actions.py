@@ -1,6 +1,7 @@
 """Asking for actions: who may, what must hold, what stands in the way, and how actions end without having begun."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from typing import Any
@@ -11,7 +12,7 @@ from django.db import IntegrityError, transaction
 from apps.common.access import Principal
 from apps.common.errors import BadRequest, Forbidden
 from apps.fleet.selectors import exclusions_of, node_by_code, node_by_id
-from apps.fleet.services import exclusion_open, nodes_ensure
+from apps.fleet.services import cluster_ensure, exclusion_open, nodes_ensure
 from apps.incidents.models import Incident
 from apps.journal.choices import StreamKey
 from apps.journal.selectors import events_latest
@@ -291,6 +292,19 @@ class TestLedger:
         assert node_by_id(node("trn001")).exclusion_id is not None
         assert {"command.copied", "action.succeeded", "node.excluded"} <= {event.kind for event in events}
         assert next(event for event in events if event.kind == "action.succeeded").payload["command"] == command
+
+    def test_a_token_of_another_cluster_notes_and_configures_nothing_here(
+        self, hooked: Any, boss: Any, cluster: int, now: datetime
+    ) -> None:
+        stranger = replace(boss, cluster_id=cluster_ensure(name="south", now=now))
+        limits = {"window_s": 3600, "exclusions_per_window": 2, "share_of_run": 0.5}
+
+        with pytest.raises(Forbidden):
+            services.command_copied(
+                principal=stranger, kind="EXCLUDE_NODE", commands="x", node_id=node("trn001"), source="API", now=now
+            )
+        with pytest.raises(Forbidden):
+            services.guard_set(principal=stranger, cluster_id=cluster, source="API", now=now, **limits)
 
 
 class TestGuards:

@@ -533,3 +533,77 @@ class TestHardCases:
         assert row.state == "FAILED"
         assert "nothing was started beside it" in row.outcome
         assert Launch.objects.count() == 1
+        assert row.outcome.endswith("Before that: stopped.")
+        assert run_by_id(running.id).state == "STARTING"
+
+    def test_a_start_that_is_overtaken_between_two_tries_leaves_no_open_attempt_and_no_token(
+        self, running: Any, ask: Callable[..., Any]
+    ) -> None:
+        action = ask("RESTART_RUN", running)
+        tasks.order_run(order_id=selectors.action_by_id(action.id).orders[0].id)
+        moment = datetime.now(UTC)
+        start = selectors.action_by_id(action.id).orders[1].id
+        claimed = services.order_claim(order_id=start, now=moment)
+        assert claimed is not None
+        away = selectors.Outcome("UNAVAILABLE", "no more processes")
+        services.order_settle(order_id=start, claim=claimed.claim, outcome=away, now=moment)
+        other = {"kind": "WEBHOOK", "url": "http://127.0.0.1:9/"}
+        run_put(
+            slug=running.slug,
+            cluster_id=running.cluster_id,
+            fields={"launcher": other},
+            by="t",
+            source="API",
+            now=moment,
+        )
+
+        services.order_claim(order_id=start, now=moment + timedelta(seconds=5))
+        launchers.launches_look(now=datetime.now(UTC))  # the first attempt's own token ends with its program
+
+        row = selectors.action_by_id(action.id)
+        assert (row.state, row.orders[1].state) == ("FAILED", "CANCELLED")
+        assert row.outcome == "The run's launcher was changed meanwhile. Before that: stopped."
+        assert next((one.state, one.reason) for one in attempts_of(running.id)) == ("ENDED", "CANCELLED")
+        assert all(token.revoked_at for token in tokens_all())
+        assert run_by_id(running.id).state == "GAVE_UP"
+
+    @pytest.mark.parametrize(
+        ("status", "state", "outcome"),
+        [
+            (0, "SUCCEEDED", "Attempt 1 ran, and finished."),
+            (3, "FAILED", "Attempt 1 ended with status 3 after step 7."),
+        ],
+    )
+    def test_a_program_that_ends_between_its_first_step_and_the_next_look_is_told_as_it_was(
+        self,
+        make_run: Callable[..., Any],
+        launches: Path,
+        program: Callable[..., list[str]],
+        ask: Callable[..., Any],
+        reports: Callable[..., None],
+        status: int,
+        state: str,
+        outcome: str,
+    ) -> None:
+        run = make_run(launcher={"kind": "LOCAL", "command": program(f"import sys; sys.exit({status})")})
+        action = ask("RESTART_RUN", run)
+        tasks.order_run(order_id=selectors.action_by_id(action.id).orders[0].id)
+        reports(run, step=7)
+        wait_for(lambda: launchers.launches_look(now=datetime.now(UTC)), "the end")
+
+        services.action_watch(action_id=action.id, now=datetime.now(UTC))
+
+        row = selectors.action_by_id(action.id)
+        assert row.state == state
+        assert row.outcome.startswith(outcome)
+
+    def test_a_launch_that_cannot_be_looked_at_hides_no_other(self, running: Any) -> None:
+        launch = Launch.objects.get(attempt_id=running.attempt_id)
+        end = Path(launch.directory) / "exit.json"
+        end.write_text('{"ended_at": "never"}')
+
+        with pytest.raises(ExceptionGroup, match="could not be looked at"):
+            launchers.launches_look(now=datetime.now(UTC))
+
+        end.unlink()
+        assert launchers.launches_look(now=datetime.now(UTC)) == 0

@@ -92,6 +92,12 @@ def carry_out(action: Any, *, now: datetime | None = None) -> Any:
     return selectors.action_by_id(action.id)
 
 
+def look(order_id: int) -> None:
+    """Read back what came of an order that is in doubt, as when its time has come."""
+    Order.objects.filter(pk=order_id).update(not_before=datetime.now(UTC))
+    tasks.order_look(order_id=order_id)
+
+
 class TestMessage:
     def test_the_order_is_signed_and_says_what_the_contract_says(
         self, hooked: Any, receiver: Receiver, ask: Callable[..., Any]
@@ -221,7 +227,7 @@ class TestAnswer:
         doubted = carry_out(action)
         attempts_meanwhile = len(attempts_of(hooked.id))
         receiver.known = (200, {"receipt": "job-78"})
-        tasks.order_look(order_id=doubted.orders[0].id)
+        look(doubted.orders[0].id)
 
         found = selectors.action_by_id(action.id)
         assert (doubted.state, doubted.orders[0].state) == ("UNCERTAIN", "UNCERTAIN")
@@ -251,14 +257,29 @@ class TestAnswer:
         action = ask("STOP_RUN", hooked)
         order_id = carry_out(action).orders[0].id
 
-        tasks.order_look(order_id=order_id)
+        look(order_id)
         soon = selectors.action_by_id(action.id).state
         Order.objects.filter(pk=order_id).update(claimed_at=datetime.now(UTC) - timedelta(minutes=2))
-        tasks.order_look(order_id=order_id)
+        look(order_id)
 
         row = selectors.action_by_id(action.id)
         assert soon == "UNCERTAIN"
         assert (row.state, row.orders[0].state) == ("RUNNING", "WAITING")
+
+    def test_the_receiver_is_asked_once_however_often_the_clock_finds_the_order_in_doubt(
+        self, hooked: Any, receiver: Receiver, ask: Callable[..., Any]
+    ) -> None:
+        receiver.answers = [(500, {})]
+        order_id = carry_out(ask("RESTART_RUN", hooked)).orders[0].id
+        due = datetime.now(UTC) + timedelta(seconds=2)
+
+        first = services.order_look_claim(order_id=order_id, now=due, for_s=60)
+        meanwhile = services.order_look_claim(order_id=order_id, now=due + timedelta(seconds=30), for_s=60)
+        after_it_died = services.order_look_claim(order_id=order_id, now=due + timedelta(seconds=61), for_s=60)
+
+        assert first is not None
+        assert meanwhile is None
+        assert after_it_died is not None
 
     def test_a_person_s_word_ends_the_doubt(
         self, hooked: Any, receiver: Receiver, ask: Callable[..., Any], who: Any

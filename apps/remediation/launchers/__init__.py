@@ -7,12 +7,13 @@ a row in `tests/remediation/test_contract.py`, which every launcher passes.
 
 from datetime import datetime, timedelta
 
+from apps.common.sweeps import sweeping
 from apps.remediation.choices import LauncherKind, OrderKind
 from apps.remediation.launchers.local import LocalLauncher
 from apps.remediation.launchers.webhook import WebhookLauncher
 from apps.remediation.launching import Launcher, LaunchRefused, LaunchUnavailable, LaunchUncertain, Receipt
 from apps.remediation.selectors.actions import launches_alive, launches_over
-from apps.remediation.selectors.rows import LaunchFact, OrderInHand, Outcome
+from apps.remediation.selectors.rows import LaunchFact, LaunchRow, OrderInHand, Outcome
 from apps.remediation.services.watching import launch_noted
 from apps.runs.choices import AttemptState
 from apps.runs.selectors import attempt_by_id
@@ -65,21 +66,23 @@ def launches_look(*, now: datetime) -> int:
 
     What a launcher cannot see is over when its attempt is.
     """
-    gone = 0
-    for launch in launches_alive():
-        launcher = LAUNCHERS.get(launch.launcher)
-        fact = launcher.look(launch) if launcher is not None else None
-        if fact is None:
-            fact = LaunchFact(gone=attempt_by_id(launch.attempt_id).state == AttemptState.ENDED)
-        if fact.gone:
-            launch_noted(launch_id=launch.id, fact=fact, now=now)
-            gone += 1
-    return gone
+    with sweeping("some launches could not be looked at") as each:
+        return sum(each(launches_alive(), lambda launch: _look(launch, now=now)))
 
 
 def launches_trim(*, now: datetime) -> int:
     """Forget the output of programs that ended long ago; what happened to them stays in the database."""
     return LocalLauncher().trim(launches_over(before=now - KEPT_FOR, since=now - KEPT_FOR - LOOKED_BACK))
+
+
+def _look(launch: LaunchRow, *, now: datetime) -> bool:
+    launcher = LAUNCHERS.get(launch.launcher)
+    fact = launcher.look(launch) if launcher is not None else None
+    if fact is None:
+        fact = LaunchFact(gone=attempt_by_id(launch.attempt_id).state == AttemptState.ENDED)
+    if fact.gone:
+        launch_noted(launch_id=launch.id, fact=fact, now=now)
+    return fact.gone
 
 
 def _outcome(receipt: Receipt) -> Outcome:

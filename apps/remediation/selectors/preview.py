@@ -204,7 +204,7 @@ def _checkpoints(run: RunRow | None) -> tuple[CheckpointRow, ...]:
     if run is None:
         return ()
     shown = [row for row in checkpoints_of(run_id=run.id, limit=200) if row.trust not in (Trust.PENDING, Trust.DELETED)]
-    newest_first = sorted(shown, key=lambda row: (row.saved_at or row.started_at, row.step), reverse=True)
+    newest_first = sorted(shown, key=lambda row: (row.attempt_id, row.step), reverse=True)
     return tuple(newest_first[:CHECKPOINTS_SHOWN])
 
 
@@ -215,7 +215,7 @@ def _from_step(run: RunRow | None, kind: str, wanted: int | None) -> int | None:
         return resume_step_default(run)
     if wanted < 0:
         raise BadRequest("from_step: must be 0 or more.")
-    states = {row.trust for row in checkpoints_of(run_id=run.id, limit=10_000) if row.step == wanted}
+    states = {row.trust for row in checkpoints_of(run_id=run.id, step=wanted)}
     if states and states <= {Trust.FAILED, Trust.DELETED, Trust.PENDING}:
         words = names_short(sorted(Trust(state).label for state in states))
         raise BadRequest(f"from_step: the checkpoint of step {wanted:,} cannot be used: {words}.", from_step=wanted)

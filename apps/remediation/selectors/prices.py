@@ -156,7 +156,7 @@ def resume_step_default(run: RunRow) -> int | None:
     newest = checkpoint_newest_trusted(run.id)
     if newest is not None or run.resumed_from_step is None:
         return newest.step if newest is not None else None
-    known = any(row.step == run.resumed_from_step for row in checkpoints_of(run_id=run.id))
+    known = checkpoints_of(run_id=run.id, step=run.resumed_from_step, limit=1)
     return None if known else run.resumed_from_step
 
 

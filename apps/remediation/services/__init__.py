@@ -2,7 +2,7 @@
 
 from apps.remediation.services.deciding import action_accept, action_dismiss, action_settle
 from apps.remediation.services.moving import ActionMoved
-from apps.remediation.services.ordering import order_claim, order_in_hand
+from apps.remediation.services.ordering import order_claim, order_look_claim
 from apps.remediation.services.proposing import finding_consider, findings_consider
 from apps.remediation.services.requesting import action_request
 from apps.remediation.services.settings import command_copied, guard_set
@@ -39,6 +39,6 @@ __all__ = [
     "launch_noted",
     "order_claim",
     "order_doubt",
-    "order_in_hand",
+    "order_look_claim",
     "order_settle",
 ]

@@ -15,8 +15,9 @@ from apps.remediation.models import Action, ActionNode, Order
 from apps.remediation.selectors.actions import action_by_id, action_holding
 from apps.remediation.selectors.rows import ActionRow
 from apps.remediation.services.beginning import action_begin
+from apps.remediation.services.ending import launch_unmade
 from apps.remediation.services.moving import ActionMoved, Scene, action_lock, action_move, action_words, scene_lock
-from apps.remediation.services.settling import launch_unmade, stopped
+from apps.remediation.services.settling import stopped
 from apps.remediation.services.watching import launch_is_last
 from apps.remediation.services.wishes import Wish, may_act, open_already, options_read, wish_checked, wish_fields
 from apps.runs.selectors import run_by_id

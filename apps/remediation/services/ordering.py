@@ -5,7 +5,7 @@ worker's hands. `order_settle` takes in what came of it and makes the next order
 """
 
 import secrets
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from apps.accounts.services import token_create, token_revoke
 from apps.common.access import REPORT
@@ -19,6 +19,7 @@ from apps.remediation.selectors.pool import exclude_names, pool_of
 from apps.remediation.selectors.prices import resume_step_default
 from apps.remediation.selectors.rows import OrderInHand, order_key
 from apps.remediation.services.beginning import guard_closed, nodes_exclude
+from apps.remediation.services.ending import BY, give_up
 from apps.remediation.services.moving import (
     OrderScene,
     action_log,
@@ -31,8 +32,6 @@ from apps.remediation.services.waiting import expired_text
 from apps.runs.launcher import LauncherSetting, launcher_usable
 from apps.runs.selectors import attempt_by_id, run_by_id
 from apps.runs.services import attempt_open
-
-BY = "Paceline"
 
 
 def order_claim(*, order_id: int, now: datetime) -> OrderInHand | None:
@@ -70,6 +69,18 @@ def order_claim(*, order_id: int, now: datetime) -> OrderInHand | None:
             text = f"Order {order.kind.lower()} handed to {LauncherKind(order.launcher).label}"
             action_log(log, action, kind="order.claimed", text=text, order=order.pk, tries=order.tries)
         return order_in_hand(order_id, token=token)
+
+
+def order_look_claim(*, order_id: int, now: datetime, for_s: float) -> OrderInHand | None:
+    """Take the reading back of an order in doubt in hand; None if it is not due, or if somebody is at it already.
+
+    Whoever died over it is followed by the next one after `for_s` seconds.
+    """
+    due = Order.objects.filter(pk=order_id, state=OrderState.UNCERTAIN, not_before__lte=now)
+    # Compare-and-set: a receiver that takes its time is not asked again by everyone who finds the order due meanwhile.
+    if not due.update(not_before=now + timedelta(seconds=for_s)):
+        return None
+    return order_in_hand(order_id)
 
 
 def order_in_hand(order_id: int, *, token: str = "") -> OrderInHand:
@@ -113,9 +124,10 @@ def _may_go_on(log: Log, scene: OrderScene, setting: LauncherSetting | None, *, 
     if order.asked_at is not None:
         return True  # the launcher has it already; now it is only looked at
     why = _why_not(scene, setting, is_first=is_first, now=now)
-    if why:
-        to = ActionState.REFUSED if is_first else ActionState.FAILED
-        action_move(log, action, to, text=why, now=now)
+    if why and is_first:
+        action_move(log, action, ActionState.REFUSED, text=f"{why} Nothing was done.", now=now)
+    elif why:
+        give_up(log, scene, why, now)
     return not why
 
 
@@ -124,20 +136,20 @@ def _why_not(scene: OrderScene, setting: LauncherSetting | None, *, is_first: bo
     run = run_by_id(scene.run.pk)
     is_open = scene.attempt is not None
     if setting is None or setting.kind != order.launcher:
-        return "The run's launcher was changed meanwhile; nothing more was done."
+        return "The run's launcher was changed meanwhile."
     if order.kind == OrderKind.STOP:
         # An attempt that ended by itself meanwhile is what a stop wants; another one that runs is not ours to stop.
         if order.attempt_id != (scene.attempt.pk if scene.attempt is not None else run.attempt_id):
-            return "The run moved on since it was looked at; nothing was done."
+            return "The run moved on since it was looked at."
     elif is_open and run.attempt_id not in (order.attempt_id, action.expected_attempt_id):
         return f"Attempt {run.attempt_number} was started meanwhile; nothing was started beside it."
     elif is_open and order.launcher == LauncherKind.LOCAL and run.attempt_id != order.attempt_id:
         return f"Attempt {run.attempt_number} is open; nothing was started beside it."
     if is_first:
         if run.attempt_id != action.expected_attempt_id:
-            return f"The run moved on to attempt {run.attempt_number}; nothing was done."
+            return f"The run moved on to attempt {run.attempt_number}."
         if guard := guard_closed(action, now=now):
-            return f"Not done: {guard.text}."
+            return f"{guard.text}."
     return ""
 
 

@@ -6,6 +6,7 @@ from django.db import IntegrityError, transaction
 
 from apps.common.access import SYSTEM
 from apps.common.errors import NotFound
+from apps.common.sweeps import sweeping
 from apps.diagnosis.selectors import FindingRow, finding_by_id, findings_unconsidered
 from apps.diagnosis.services import finding_considered
 from apps.fleet.selectors import NodeRow, node_by_code
@@ -26,10 +27,8 @@ AT_ONCE = 200
 
 def findings_consider(*, now: datetime) -> int:
     """Consider every finding that changed since it was last considered; return how many."""
-    rows = findings_unconsidered(limit=AT_ONCE)
-    for row in rows:
-        finding_consider(finding_id=row.id, now=now)
-    return len(rows)
+    with sweeping("some findings could not be considered") as each:
+        return len(each(findings_unconsidered(limit=AT_ONCE), lambda row: finding_consider(finding_id=row.id, now=now)))
 
 
 def finding_consider(*, finding_id: int, now: datetime) -> None:

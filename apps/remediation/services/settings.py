@@ -5,6 +5,7 @@ from typing import Any
 
 from apps.common.access import ADMIN, Principal
 from apps.common.errors import BadRequest, Forbidden
+from apps.fleet.selectors import node_by_id
 from apps.fleet.services import node_event
 from apps.journal.choices import StreamKey
 from apps.journal.services import recording
@@ -32,6 +33,8 @@ def guard_set(
     """
     if not principal.may(ADMIN):
         raise Forbidden(f"This needs the scope “{ADMIN}”.")
+    if principal.cluster_id not in (None, cluster_id):
+        raise Forbidden("This token belongs to another cluster.")
     if not 60 <= window_s <= LONGEST_WINDOW_S:
         raise BadRequest(f"window_s: must be from 60 to {LONGEST_WINDOW_S:,} seconds.")
     if not 0 <= exclusions_per_window <= 100_000:
@@ -80,7 +83,7 @@ def command_copied(
             may_act(principal, run_by_id(run_id).cluster_id)
             log.add(StreamKey.run(run_id), kind="command.copied", text=text, source=source, **more)
         elif node_id is not None:
-            may_act(principal, principal.cluster_id)
+            may_act(principal, node_by_id(node_id).cluster_id)
             node_event(log, node_id=node_id, kind="command.copied", text=text, source=source, **more)
         else:
             raise BadRequest("run, node: say what the commands were for.")

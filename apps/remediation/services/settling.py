@@ -3,19 +3,19 @@
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from apps.accounts.services import token_revoke
 from apps.journal.choices import Source
 from apps.journal.services import Log, recording
 from apps.remediation.choices import ActionKind, ActionState, LauncherKind, OrderKind, OrderState
 from apps.remediation.models import Action, Launch, Order
 from apps.remediation.selectors.rows import Outcome
 from apps.remediation.services.beginning import order_create
+from apps.remediation.services.ending import give_up
 from apps.remediation.services.moving import OrderScene, action_log, action_move, milestone_add, order_scene_lock
-from apps.remediation.services.ordering import BY, attempt_of_order
-from apps.runs.choices import AttemptState, Authority, EndReason
+from apps.remediation.services.ordering import attempt_of_order
+from apps.runs.choices import Authority, EndReason
 from apps.runs.launcher import launcher_usable
-from apps.runs.selectors import attempt_by_id, run_by_id
-from apps.runs.services import attempt_end, status_update
+from apps.runs.selectors import run_by_id
+from apps.runs.services import attempt_end
 
 BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 20.0)
 """Pauses before an unavailable launcher is asked again; after the last one Paceline gives up and says so."""
@@ -138,7 +138,7 @@ def _unavailable(log: Log, scene: OrderScene, outcome: Outcome, now: datetime) -
     _certain(log, scene, outcome, now)
     if order.tries > len(BACKOFF_S):
         _order_over(log, scene, OrderState.FAILED, outcome, now)
-        _give_up(log, scene, f"The launcher was not available in {order.tries} tries: {outcome.text}.", now)
+        give_up(log, scene, f"The launcher was not available in {order.tries} tries: {outcome.text}.", now)
         return
     order.state, order.error = OrderState.WAITING, outcome.text
     order.not_before = now + timedelta(seconds=BACKOFF_S[order.tries - 1])
@@ -150,7 +150,7 @@ def _unavailable(log: Log, scene: OrderScene, outcome: Outcome, now: datetime) -
 def _refused(log: Log, scene: OrderScene, outcome: Outcome, now: datetime) -> None:
     _certain(log, scene, outcome, now)
     _order_over(log, scene, OrderState.REFUSED, outcome, now)
-    _give_up(log, scene, f"The launcher refused: {outcome.text}.", now)
+    give_up(log, scene, f"The launcher refused: {outcome.text}.", now)
 
 
 def _not_done(log: Log, scene: OrderScene, outcome: Outcome, now: datetime) -> None:
@@ -159,7 +159,7 @@ def _not_done(log: Log, scene: OrderScene, outcome: Outcome, now: datetime) -> N
     _certain(log, scene, outcome, now)
     if order.tries > len(BACKOFF_S):
         _order_over(log, scene, OrderState.FAILED, outcome, now)
-        _give_up(log, scene, f"It did not begin in {order.tries} tries: {outcome.text}.", now)
+        give_up(log, scene, f"It did not begin in {order.tries} tries: {outcome.text}.", now)
         return
     order.state, order.error, order.not_before = OrderState.WAITING, outcome.text, now
     order.save()
@@ -195,36 +195,6 @@ def _order_over(log: Log, scene: OrderScene, state: str, outcome: Outcome, now: 
     order.save()
     text = f"Order {order.kind.lower()} {OrderState(state).label}: {outcome.text}"
     action_log(log, scene.action, kind="order.settled", text=text, order=order.pk, order_state=state)
-
-
-def _give_up(log: Log, scene: OrderScene, why: str, now: datetime) -> None:
-    """End an action whose order came to nothing; say what was done before."""
-    action, order = scene.action, scene.order
-    launch_unmade(order, by=action.requested_by, now=now)
-    was_stopped = Order.objects.filter(action=action, kind=OrderKind.STOP, state=OrderState.DONE).exists()
-    put_out = any(step["name"] == "excluded" for step in action.milestones)
-    done = [words for words, holds in (("stopped", was_stopped), ("nodes put out", put_out)) if holds]
-    text = f"{why} {'Before that: ' + ' and '.join(done) + '.' if done else 'Nothing was done.'}"
-    action_move(log, action, ActionState.FAILED if done else ActionState.REFUSED, text=text, now=now)
-    if was_stopped and action.run_id is not None:
-        status_update(run_id=action.run_id, gave_up=True)
-
-
-def launch_unmade(order: Order, *, by: str, now: datetime) -> None:
-    """Take back what a launch that never came to be had been given: its token and its open attempt."""
-    if order.kind != OrderKind.LAUNCH:
-        return
-    if order.token_id is not None:
-        token_revoke(token_id=order.token_id, by=BY, source=Source.LAUNCHER, now=now)
-    if order.attempt_id is not None and attempt_by_id(order.attempt_id).state == AttemptState.OPEN:
-        attempt_end(
-            attempt_id=order.attempt_id,
-            reason=EndReason.CANCELLED,
-            authority=Authority.ORDER,
-            by=by,
-            source=Source.LAUNCHER,
-            now=now,
-        )
 
 
 _OUTCOMES: dict[str, Callable[[Log, OrderScene, Outcome, datetime], None]] = {

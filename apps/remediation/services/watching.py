@@ -29,7 +29,10 @@ GOODBYE_S = 10.0
 
 
 def action_watch(*, action_id: int, now: datetime) -> None:
-    """End a restart whose new attempt reports, has ended, or stays silent too long; leave it alone otherwise."""
+    """End a restart whose new attempt reports, has ended, or stays silent too long; leave it alone otherwise.
+
+    An attempt that did all its steps between two looks was a start that went well.
+    """
     known = Action.objects.filter(pk=action_id, state=ActionState.RUNNING).first()
     if known is None or known.attempt_id is None or known.run_id is None:
         return
@@ -118,7 +121,7 @@ def _succeed(log: Log, known: Action, attempt: AttemptRow, run: RunRow, *, now: 
         run_id=known.run_id,
         node_ids=nodes,
         whole_run=True,
-        reason=f"attempt {attempt.number} runs",
+        reason=f"attempt {attempt.number} was started",
         by=known.requested_by,
         now=now,
     )
@@ -126,7 +129,8 @@ def _succeed(log: Log, known: Action, attempt: AttemptRow, run: RunRow, *, now: 
     if action.state != ActionState.RUNNING:
         return
     milestone_add(action, "reports", text=f"attempt {attempt.number} reports", now=now)
-    text = f"Attempt {attempt.number} runs. {_read_back(action, attempt, run)}"
+    runs = "runs" if attempt.state == AttemptState.OPEN else "ran, and finished"
+    text = f"Attempt {attempt.number} {runs}. {_read_back(action, attempt, run)}"
     action_move(log, action, ActionState.SUCCEEDED, text=text, now=now)
 
 
@@ -157,7 +161,11 @@ def _ended_early(log: Log, known: Action, attempt: AttemptRow, run: RunRow, laun
     if launch.state == LaunchState.ALIVE and attempt.authority != Authority.ORDER and ended_s < GOODBYE_S:
         return  # the reporter said goodbye a moment before the wrapper: how it ended is worth waiting for
     words = end_words(launch) if launch.state == LaunchState.GONE else f"ended: {attempt.reason.lower()}"
-    text = f"Attempt {attempt.number} {words} before its first step."
+    if attempt.reason == EndReason.FINISHED and attempt.last_step is not None:
+        _succeed(log, known, attempt, run, now=now)
+        return
+    when = "before its first step" if attempt.last_step is None else f"after step {attempt.last_step:,}"
+    text = f"Attempt {attempt.number} {words} {when}."
     if line := launch.last_words.rpartition("\n")[2].strip():
         text += f" Its last words: {line[:300]}"
     _fail(log, action_lock(known.pk), text, now=now)

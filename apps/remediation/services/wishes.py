@@ -183,6 +183,11 @@ def may_act(principal: Principal, cluster_id: int | None) -> None:
 
 
 def wish_read(principal: Principal, wish: Wish, *, now: datetime) -> Wish:
+    """Check a wish by itself and return it in its one form: nodes that a restart leaves out stand in its options.
+
+    Raises:
+        Forbidden, BadRequest: see `action_request`.
+    """
     if wish.kind not in ActionKind.values:
         raise BadRequest(f"kind: must be one of {', '.join(ActionKind.values)}.")
     if wish.kind in OF_RUN and wish.run is None:
