@@ -83,17 +83,19 @@ def practice_ensure(*, now: datetime, nodes: int | None = None, ranks: int | Non
     nodes_ensure(cluster_id=cluster_id, names=names, now=now)
     folder = Path(settings.DATA_DIR) / PRACTICE
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    before = _before()
+    steps = _steps_planned(before)
     fields: dict[str, Any] = {
         "name": "Practice run",
-        "launcher": _launcher(folder, names, per_node),
+        "launcher": _launcher(folder, names, per_node, steps=steps),
         "gpu_model": MODEL,
         "gpus_per_node": per_node,
         "dtype": "fp32",
-        "steps_planned": STEPS,
+        "steps_planned": steps,
         "checkpoint": {"interval_steps": CHECKPOINT_EVERY, "directory": str(folder / "checkpoints")},
         "framework": {"name": "numpy"},
     }
-    if not _exists():
+    if before is None:
         fields |= {"limits": LIMITS, "mode": Mode.PROPOSE.value}
     run_id, _ = run_put(
         slug=PRACTICE, cluster_id=cluster_id, fields=fields, by=BY, source=Source.SYSTEM, now=now, practice=True
@@ -101,18 +103,25 @@ def practice_ensure(*, now: datetime, nodes: int | None = None, ranks: int | Non
     return run_by_id(run_id)
 
 
-def _exists() -> bool:
+def _before() -> RunRow | None:
+    """Return the practice run as it stands, None where there is none yet."""
     try:
-        practice_run()
+        return practice_run()
     except NotFound:
-        return False
-    return True
+        return None
 
 
-def _launcher(folder: Path, names: list[str], per_node: int) -> dict[str, Any]:
+def _steps_planned(before: RunRow | None) -> int:
+    """Return the step to end after: one that has made all its steps gets as many again, else a start would end at once."""
+    if before is None:
+        return STEPS
+    return max(before.steps_planned or STEPS, STEPS * (1 + (before.step or 0) // STEPS))
+
+
+def _launcher(folder: Path, names: list[str], per_node: int, *, steps: int) -> dict[str, Any]:
     """Return the launch recipe: a command, as any user would give one."""
     command = [sys.executable, "-m", "apps.rehearsal.trainer", "--directory", str(folder)]
-    command += ["--ranks-per-node", str(per_node), "--steps", str(STEPS), "--step-s", str(STEP_S)]
+    command += ["--ranks-per-node", str(per_node), "--steps", str(steps), "--step-s", str(STEP_S)]
     command += ["--checkpoint-every", str(CHECKPOINT_EVERY)]
     recipe = {
         "kind": "LOCAL",

@@ -14,6 +14,7 @@ PLACEMENT = Placement(
     pid=os.getpid(),
     resumed_from_step=0,
     ranks=tuple(Place(rank, "ab"[rank // 2], rank % 2, pid=1000 + rank) for rank in range(4)),
+    start_ticks=faults.start_ticks(os.getpid()),
 )
 
 

@@ -17,9 +17,9 @@ from apps.journal.choices import StreamKey
 from apps.journal.selectors import events_latest
 from apps.rehearsal import services
 from apps.rehearsal.selectors import practice_folder, practice_read
-from apps.rehearsal.trainer.faults import Place, Placement, placement_write
+from apps.rehearsal.trainer.faults import Place, Placement, placement_write, start_ticks
 from apps.runs.selectors import RunRow
-from apps.runs.services import run_put
+from apps.runs.services import run_put, status_update
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def practising(practice: RunRow) -> Placement:
     """The practice run while it runs, four ranks on two nodes: this very process stands for it."""
     nodes = practice.launcher["nodes"]
     ranks = tuple(Place(rank, nodes[rank // 2], rank % 2, pid=os.getpid()) for rank in range(4))
-    placement = Placement(attempt="order:1", pid=os.getpid(), resumed_from_step=40, ranks=ranks)
+    placement = Placement("order:1", os.getpid(), 40, ranks, start_ticks=start_ticks(os.getpid()))
     placement_write(practice_folder(practice), placement)
     return placement
 
@@ -48,6 +48,16 @@ class TestPracticeEnsure:
         assert launcher["nodes"] == ["practice-01", "practice-02"]
         assert launcher["directory"] == str(tmp_path / "practice")
         assert [node.name for node in nodes_of(cluster_id=practice.cluster_id)] == launcher["nodes"]
+
+    def test_one_that_has_made_all_its_steps_gets_as_many_again(self, practice: RunRow, now: datetime) -> None:
+        status_update(run_id=practice.id, step=services.STEPS)
+
+        again = services.practice_ensure(now=now, nodes=2, ranks=4)
+        status_update(run_id=practice.id, step=None)
+        begun = services.practice_ensure(now=now, nodes=2, ranks=4)
+
+        assert again.steps_planned == begun.steps_planned == 2 * services.STEPS
+        assert f"--steps {2 * services.STEPS} " in " ".join(begun.launcher["command"])
 
     def test_shows_faults_within_seconds(self, practice: RunRow) -> None:
         assert practice.limits["hang_floor_s"] == 4
@@ -120,6 +130,13 @@ class TestFaultSet:
         assert clear(None) == 0
         kinds = [event.kind for event in events_latest(StreamKey.run(practice.id), limit=2)]
         assert kinds == ["practice.cleared", "practice.cleared"]
+
+    def test_a_process_that_has_only_the_number_of_one_that_is_gone_does_not_count(
+        self, practising: Placement, practice: RunRow
+    ) -> None:
+        placement_write(practice_folder(practice), replace(practising, start_ticks=practising.start_ticks - 1))
+
+        assert not practice_read().running
 
     def test_needs_a_run_that_runs(self, practice: RunRow, now: datetime) -> None:
         with pytest.raises(services.NotPractising, match="not running"):

@@ -103,12 +103,16 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Who runs at present, as the program wrote it down: its attempt's key, its own pid, its ranks by number."""
+    """Who runs at present, as the program wrote it down: its attempt's key, its own pid, its ranks by number.
+
+    A pid alone is soon another's, in a container above all; with the moment of its start it is nobody else's.
+    """
 
     attempt: str
     pid: int
     resumed_from_step: int
     ranks: tuple[Place, ...]
+    start_ticks: int = 0
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -121,16 +125,24 @@ def placement_write(folder: Path, placement: Placement) -> None:
     _replace(folder / PLACEMENT_FILE, asdict(placement))
 
 
+def start_ticks(pid: int) -> int:
+    """Return when process `pid` began, in the kernel's ticks.
+
+    Raises: OSError where there is no such process.
+    """
+    # The name in parentheses may hold spaces and parentheses itself: read behind the last one.
+    return int(Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[19])
+
+
 def placement_read(folder: Path) -> Placement | None:
     """Return who runs in `folder`, or None when nobody does."""
     try:
         found = json.loads((folder / PLACEMENT_FILE).read_bytes())
         ranks = tuple(Place(**place) for place in found.pop("ranks"))
         placement = Placement(**found, ranks=ranks)
-        os.kill(placement.pid, 0)
+        return placement if start_ticks(placement.pid) == placement.start_ticks else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
-    return placement
 
 
 def faults_read(folder: Path) -> tuple[Fault, ...]:

@@ -18,6 +18,7 @@ from apps.rehearsal.trainer.faults import (
     Place,
     Placement,
     placement_write,
+    start_ticks,
 )
 from apps.rehearsal.trainer.gauges import LoadBoard
 from apps.rehearsal.trainer.node import FORK_SIGNALS, Exit, Node, exit_look
@@ -139,6 +140,7 @@ class Crew:
                 pid=os.getpid(),
                 resumed_from_step=self._first_step,
                 ranks=ranks,
+                start_ticks=start_ticks(os.getpid()),
             ),
         )
 
