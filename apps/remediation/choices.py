@@ -99,6 +99,12 @@ class OrderKind(TextChoices):
 
     STOP = "STOP", "stop"
     LAUNCH = "LAUNCH", "launch"
+    DRAIN = "DRAIN", "drain"
+    RESUME = "RESUME", "resume"
+
+
+OF_NODES = (OrderKind.DRAIN, OrderKind.RESUME)
+"""Orders about nodes, for the cluster's scheduler; the others are about a run, for its launcher."""
 
 
 class OrderState(TextChoices):
@@ -120,6 +126,24 @@ class LauncherKind(TextChoices):
     SLURM = "SLURM", "Slurm"
     WEBHOOK = "WEBHOOK", "webhook"
     KUBERNETES = "KUBERNETES", "Kubernetes"
+
+
+class SchedulerKind(TextChoices):
+    """What gives out a cluster's nodes."""
+
+    SLURM = "SLURM", "Slurm"
+
+
+class DriftKind(TextChoices):
+    """How our ledger and a cluster's scheduler disagree about a node."""
+
+    IN_SERVICE = "IN_SERVICE", "in service although excluded"
+    RESUMED = "RESUMED", "we drained it, the scheduler says in service"
+    OTHERS = "OTHERS", "drained by someone else"
+
+
+OPENED_FIRST = (LauncherKind.LOCAL, LauncherKind.SLURM)
+"""Launchers whose attempt is opened before they are asked: what they start cannot be without one."""
 
 
 class LaunchState(TextChoices):

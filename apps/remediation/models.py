@@ -4,7 +4,17 @@ from django.db import models
 
 from apps.fleet.models import Cluster, Node
 from apps.journal.choices import Source
-from apps.remediation.choices import OPEN, ActionKind, ActionState, LauncherKind, LaunchState, OrderKind, OrderState
+from apps.remediation.choices import (
+    OPEN,
+    ActionKind,
+    ActionState,
+    DriftKind,
+    LauncherKind,
+    LaunchState,
+    OrderKind,
+    OrderState,
+    SchedulerKind,
+)
 from apps.runs.choices import EndReason
 from apps.runs.models import Run
 
@@ -126,7 +136,10 @@ class Order(models.Model):
 
 
 class Launch(models.Model):
-    """A process (or a job elsewhere) that an order started. A process is the one of this boot, namespace, pid and start."""
+    """A process (or a job elsewhere) that an order started. A process is the one of this boot, namespace, pid and start.
+
+    A job outlives attempts: `attempt_id` is the one it runs as now. `running_at` is when a queued job was first seen to run.
+    """
 
     order = models.OneToOneField(Order, on_delete=models.CASCADE, related_name="launch")
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="+")
@@ -141,6 +154,7 @@ class Launch(models.Model):
     external_id = models.CharField(max_length=200, blank=True)
     token_id = models.BigIntegerField(null=True)
     started_at = models.DateTimeField()
+    running_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     exit_status = models.IntegerField(null=True)
     exit_signal = models.IntegerField(null=True)
@@ -164,3 +178,78 @@ class Guard(models.Model):
     share_of_run = models.FloatField()
     updated_by = models.CharField(max_length=150)
     updated_at = models.DateTimeField()
+
+
+class SchedulerSetting(models.Model):
+    """A cluster's scheduler: where its programs are and what Paceline may do there, and how it was last read.
+
+    `next_read_at` is also the claim of whoever reads: it is pushed ahead before a read begins.
+    """
+
+    cluster = models.OneToOneField(Cluster, primary_key=True, on_delete=models.CASCADE, related_name="+")
+    kind = models.CharField(max_length=10, choices=SchedulerKind.choices, default=SchedulerKind.SLURM)
+    conf = models.CharField(max_length=1000, blank=True)
+    programs = models.CharField(max_length=1000, blank=True)
+    zone = models.CharField(max_length=64, default="UTC")
+    poll_s = models.FloatField(default=5.0)
+    drains = models.BooleanField(default=True)
+    updated_by = models.CharField(max_length=150)
+    updated_at = models.DateTimeField()
+    next_read_at = models.DateTimeField()
+    read_at = models.DateTimeField(null=True)
+    failures = models.IntegerField(default=0)
+    error = models.TextField(blank=True)
+
+
+class SchedulerJob(models.Model):
+    """A run's job in its cluster's scheduler, as last told; `told_at` is the moment that the scheduler spoke of."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="+")
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="+")
+    job_id = models.BigIntegerField()
+    restarts = models.IntegerField(default=0)
+    state = models.CharField(max_length=32)
+    reason = models.CharField(max_length=300, blank=True)
+    held = models.BooleanField(default=False)
+    nodes = models.TextField(blank=True)
+    exc_nodes = models.TextField(blank=True)
+    eligible_at = models.DateTimeField(null=True)
+    started_at = models.DateTimeField(null=True)
+    told_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "job_id"], name="remediation_scheduler_job"),
+        ]
+        indexes = [models.Index(fields=["run", "-told_at"], name="remediation_job_of_run")]
+
+
+class NodeDrain(models.Model):
+    """What stands in the scheduler because of one exclusion of ours: that we drained the node, or that others had."""
+
+    exclusion_id = models.BigIntegerField(primary_key=True)
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="+")
+    mark = models.CharField(max_length=120)
+    drained_at = models.DateTimeField()
+    lifted_at = models.DateTimeField(null=True)
+
+
+class Drift(models.Model):
+    """Our ledger and the scheduler disagree about a node, from `began_at` until `ended_at`; people decide what holds."""
+
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="+")
+    kind = models.CharField(max_length=10, choices=DriftKind.choices)
+    exclusion_id = models.BigIntegerField(null=True)
+    scheduler_state = models.CharField(max_length=63)
+    reason = models.TextField(blank=True)
+    by_name = models.CharField(max_length=150, blank=True)
+    began_at = models.DateTimeField()
+    seen_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["node"], condition=models.Q(ended_at=None), name="remediation_one_open_drift_a_node"
+            )
+        ]

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from apps.common.sweeps import sweeping
 from apps.remediation.choices import LauncherKind, OrderKind
 from apps.remediation.launchers.local import LocalLauncher
+from apps.remediation.launchers.slurm import SlurmLauncher
 from apps.remediation.launchers.webhook import WebhookLauncher
 from apps.remediation.launching import Launcher, LaunchRefused, LaunchUnavailable, LaunchUncertain, Receipt
 from apps.remediation.selectors.actions import launches_alive, launches_over
@@ -21,6 +22,7 @@ from apps.runs.selectors import attempt_by_id
 LAUNCHERS: dict[str, Launcher] = {
     LauncherKind.LOCAL: LocalLauncher(),
     LauncherKind.WEBHOOK: WebhookLauncher(),
+    LauncherKind.SLURM: SlurmLauncher(),
 }
 
 
@@ -64,10 +66,12 @@ def order_read_back(order: OrderInHand) -> Outcome:
 def launches_look(*, now: datetime) -> int:
     """Look at everything that was launched and not yet seen to end; return how many are gone.
 
-    What a launcher cannot see is over when its attempt is.
+    What a launcher cannot see is over when its attempt is. Jobs are not looked at here, each second and one by one, but
+    where their scheduler is read.
     """
+    seen = launches_alive(launchers=[kind for kind in LAUNCHERS if kind != LauncherKind.SLURM])
     with sweeping("some launches could not be looked at") as each:
-        return sum(each(launches_alive(), lambda launch: _look(launch, now=now)))
+        return sum(each(seen, lambda launch: _look(launch, now=now)))
 
 
 def launches_trim(*, now: datetime) -> int:

@@ -27,6 +27,14 @@ from apps.remediation.selectors.rows import (
     Outcome,
     order_key,
 )
+from apps.remediation.selectors.schedulers import (
+    JobRow,
+    SchedulerRow,
+    job_of_run,
+    scheduler_of,
+    schedulers_all,
+    schedulers_due,
+)
 
 __all__ = [
     "ActionRow",
@@ -34,6 +42,7 @@ __all__ = [
     "GuardRow",
     "GuardSettings",
     "HappensRow",
+    "JobRow",
     "LaunchFact",
     "LaunchRow",
     "Milestone",
@@ -42,6 +51,7 @@ __all__ = [
     "Outcome",
     "Preview",
     "Price",
+    "SchedulerRow",
     "action_by_code",
     "action_by_id",
     "action_holding",
@@ -52,6 +62,7 @@ __all__ = [
     "actions_watched",
     "guard_settings",
     "guards_of_exclusion",
+    "job_of_run",
     "launch_of_attempt",
     "launches_alive",
     "order_key",
@@ -60,4 +71,7 @@ __all__ = [
     "orders_uncertain",
     "prices_of",
     "restart_preview",
+    "scheduler_of",
+    "schedulers_all",
+    "schedulers_due",
 ]

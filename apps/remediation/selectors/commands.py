@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from apps.remediation.choices import ActionKind, LauncherKind
 from apps.remediation.selectors.rows import LaunchRow
+from apps.remediation.selectors.slurm import slurm_orders
 from apps.runs.launcher import LauncherSetting
 from apps.runs.selectors import RunRow
 
@@ -39,6 +40,8 @@ def orders_of(plan: Plan) -> list[str]:
         return lines
     if plan.setting.kind == LauncherKind.WEBHOOK:
         return [*lines, f"POST {plan.setting.url}  kind {plan.kind}, run {plan.run.slug}{_step_words(plan)}"]
+    if plan.setting.kind == LauncherKind.SLURM:
+        return [*lines, *slurm_orders(plan.kind, plan.run, plan.setting, plan.exclude_nodes)]
     if plan.launch is not None:
         grace = f"SIGKILL after {plan.setting.stop_grace_s:g} s"
         lines.append(f"SIGTERM to the program of pid {plan.launch.pid}, {grace}")

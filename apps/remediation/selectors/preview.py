@@ -14,6 +14,7 @@ from apps.remediation.selectors.guards import Blast, GuardRow, confirmation_need
 from apps.remediation.selectors.pool import exclude_names, pool_of, spare_names
 from apps.remediation.selectors.prices import Price, pace_of, prices_of, resume_step_default
 from apps.remediation.selectors.rows import ActionRow, LaunchRow
+from apps.remediation.selectors.slurm import slurm_happens, slurm_why_not
 from apps.runs.choices import AttemptState, Trust
 from apps.runs.launcher import LauncherSetting, launcher_of
 from apps.runs.selectors import CheckpointRow, RunRow, attempt_by_id, checkpoints_of, run_by_id
@@ -237,13 +238,15 @@ def _can(
     if run is None or setting is None:
         return False, "No launcher is set for this run, so Paceline may not start or stop it. Copy the command instead."
     words = LauncherKind(setting.kind).label
-    if setting.kind not in (LauncherKind.LOCAL, LauncherKind.WEBHOOK):
+    if setting.kind not in (LauncherKind.LOCAL, LauncherKind.WEBHOOK, LauncherKind.SLURM):
         return False, f"Paceline cannot order {words} to do this. Copy the command instead."
     if kind == ActionKind.CHECKPOINT_NOW:
         return False, f"The launcher “{words}” cannot ask a program for a save; choose “at the next save” instead."
     is_open = run.attempt_state == AttemptState.OPEN
     if kind == ActionKind.STOP_RUN and not is_open:
         return False, "Nothing runs that could be stopped."
+    if setting.kind == LauncherKind.SLURM and (why := slurm_why_not(kind, run, setting)):
+        return False, why
     if setting.kind == LauncherKind.LOCAL:
         if is_open and launch is None:
             return False, (
@@ -292,6 +295,8 @@ def _happens(
     if run is None or kind not in _STOPS:
         return []
     rows = []
+    if setting is not None and setting.kind == LauncherKind.SLURM and (doing := slurm_happens(run)):
+        rows.append(HappensRow(*doing))
     if moment in AT_A_SAVE:
         rows.append(HappensRow("Wait for the next complete save", "gives up if none comes before it expires"))
     if moment == Moment.RUN_END:

@@ -8,6 +8,7 @@ from typing import Any
 from apps.common.ids import id_write
 from apps.remediation.choices import OPEN
 from apps.remediation.models import Action, Launch, Order
+from apps.remediation.selectors.schedulers import SchedulerRow
 from apps.runs.launcher import LauncherSetting
 
 
@@ -108,6 +109,8 @@ class LaunchRow:
     exit_status: int | None
     exit_signal: int | None
     last_words: str
+    cluster_id: int = 0
+    running_at: datetime | None = None
 
     @property
     def key(self) -> str:
@@ -117,7 +120,12 @@ class LaunchRow:
 
 @dataclass(frozen=True, slots=True)
 class OrderInHand:
-    """Everything a launcher needs to carry an order out. `launch` is what is to be stopped, where Paceline started it."""
+    """Everything a launcher needs to carry an order out. `launch` is what is to be stopped, where Paceline started it.
+
+    For a scheduler: `mark` names the order there and nowhere else; `job_id` and `restarts` are the job, and the start of
+    it, that is to be stopped or followed; `exclude_known` every name of each node that is out, `excluded_before` those
+    that earlier orders kept this job from.
+    """
 
     id: int
     code: str
@@ -136,6 +144,12 @@ class OrderInHand:
     exclude_nodes: tuple[str, ...]
     launch: LaunchRow | None
     token: str = field(default="", repr=False)
+    scheduler: SchedulerRow | None = None
+    mark: str = ""
+    job_id: int | None = None
+    restarts: int = 0
+    exclude_known: tuple[frozenset[str], ...] = ()
+    excluded_before: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +167,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class LaunchFact:
-    """What a look at a launch found: whether it is gone, and as far as known how and when it ended."""
+    """What a look at a launch found: whether it is gone, and as far as known how and when it ended.
+
+    `reason` is why the attempt ended, where a scheduler says so: it knows better than an exit status.
+    """
 
     gone: bool
     ended_at: datetime | None = None
@@ -161,6 +178,7 @@ class LaunchFact:
     signal: int | None = None
     asked: bool = False
     last_words: str = ""
+    reason: str = ""
 
 
 def order_row(row: Order) -> OrderRow:
@@ -244,4 +262,6 @@ def launch_row(row: Launch) -> LaunchRow:
         exit_status=row.exit_status,
         exit_signal=row.exit_signal,
         last_words=row.last_words,
+        cluster_id=row.run.cluster_id,
+        running_at=row.running_at,
     )

@@ -5,6 +5,7 @@ from apps.remediation.services.moving import ActionMoved
 from apps.remediation.services.ordering import order_claim, order_look_claim
 from apps.remediation.services.proposing import finding_consider, findings_consider
 from apps.remediation.services.requesting import action_request
+from apps.remediation.services.scheduling import SchedulerFields, scheduler_set
 from apps.remediation.services.settings import command_copied, guard_set
 from apps.remediation.services.settling import order_doubt, order_settle
 from apps.remediation.services.waiting import action_advance, action_cancel, action_expire
@@ -24,6 +25,7 @@ __all__ = [
     "GuardClosed",
     "NodeStateDiffers",
     "NotOurs",
+    "SchedulerFields",
     "action_accept",
     "action_advance",
     "action_cancel",
@@ -41,4 +43,5 @@ __all__ = [
     "order_doubt",
     "order_look_claim",
     "order_settle",
+    "scheduler_set",
 ]

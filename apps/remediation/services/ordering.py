@@ -4,20 +4,27 @@
 worker's hands. `order_settle` takes in what came of it and makes the next order.
 """
 
+import hashlib
+import hmac
 import secrets
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
 
 from apps.accounts.services import token_create, token_revoke
 from apps.common.access import REPORT
 from apps.common.ids import id_write
 from apps.journal.choices import Source
 from apps.journal.services import Log, recording
-from apps.remediation.choices import ActionKind, ActionState, LauncherKind, OrderKind, OrderState
+from apps.remediation.choices import OPENED_FIRST, ActionKind, ActionState, LauncherKind, OrderKind, OrderState
 from apps.remediation.models import Order
 from apps.remediation.selectors.actions import launch_of_attempt
-from apps.remediation.selectors.pool import exclude_names, pool_of
+from apps.remediation.selectors.pool import PoolNode, exclude_names, pool_of
 from apps.remediation.selectors.prices import resume_step_default
 from apps.remediation.selectors.rows import OrderInHand, order_key
+from apps.remediation.selectors.schedulers import job_named, scheduler_of
 from apps.remediation.services.beginning import guard_closed, nodes_exclude
 from apps.remediation.services.ending import BY, give_up
 from apps.remediation.services.moving import (
@@ -91,7 +98,8 @@ def order_in_hand(order_id: int, *, token: str = "") -> OrderInHand:
     setting = launcher_usable(run.launcher)
     if setting is None or setting.kind != order.launcher:
         setting = LauncherSetting(kind=order.launcher)  # changed since: what was handed out can still be read back
-    out = exclude_names(pool_of(run.cluster_id), setting)
+    pool = pool_of(run.cluster_id)
+    out = exclude_names(pool, setting)
     old = order.attempt_id if order.kind == OrderKind.STOP else None
     return OrderInHand(
         id=order.pk,
@@ -111,7 +119,37 @@ def order_in_hand(order_id: int, *, token: str = "") -> OrderInHand:
         exclude_nodes=out,
         launch=launch_of_attempt(old) if old is not None else None,
         token=token,
+        **(_scheduler_facts(order, pool) if setting.kind == LauncherKind.SLURM else {}),
     )
+
+
+def order_mark(order: Order) -> str:
+    """Return what names an order in a scheduler: its code, and a word that only this installation's order has."""
+    code = id_write("ord", order.pk)
+    about = f"{code}:{order.action.requested_at.isoformat()}"
+    word = hmac.new(settings.SECRET_KEY.encode(), about.encode(), hashlib.sha256).hexdigest()
+    return f"paceline:{code}.{word[:12]}"
+
+
+def _scheduler_facts(order: Order, pool: Sequence[PoolNode]) -> dict[str, Any]:
+    """Return what an order for a scheduler has beyond the others."""
+    action, run = order.action, order.action.run
+    assert run is not None
+    # Asked for by what was seen, not by what is newest: a start opens an attempt of its own before it is carried out.
+    about = order.attempt_id if order.kind == OrderKind.STOP else action.expected_attempt_id
+    attempt = attempt_by_id(about) if about is not None else None
+    job = job_named(attempt.key, attempt.external_id) if attempt is not None else None
+    earlier = Order.objects.filter(action__run=run, kind=OrderKind.LAUNCH, state=OrderState.DONE).exclude(pk=order.pk)
+    receipts = [receipt for receipt in earlier.values_list("receipt", flat=True) if job is not None]
+    before = {name for got in receipts if job and got.get("receipt") == str(job[0]) for name in got.get("excluded", ())}
+    return {
+        "scheduler": scheduler_of(run.cluster_id),
+        "mark": order_mark(order),
+        "job_id": job[0] if job is not None else None,
+        "restarts": job[1] if job is not None else 0,
+        "exclude_known": tuple(node.names for node in pool if node.is_out),
+        "excluded_before": tuple(sorted(before)),
+    }
 
 
 def _may_go_on(log: Log, scene: OrderScene, setting: LauncherSetting | None, *, now: datetime) -> bool:
@@ -143,7 +181,7 @@ def _why_not(scene: OrderScene, setting: LauncherSetting | None, *, is_first: bo
             return "The run moved on since it was looked at."
     elif is_open and run.attempt_id not in (order.attempt_id, action.expected_attempt_id):
         return f"Attempt {run.attempt_number} was started meanwhile; nothing was started beside it."
-    elif is_open and order.launcher == LauncherKind.LOCAL and run.attempt_id != order.attempt_id:
+    elif is_open and order.launcher in OPENED_FIRST and run.attempt_id != order.attempt_id:
         return f"Attempt {run.attempt_number} is open; nothing was started beside it."
     if is_first:
         if run.attempt_id != action.expected_attempt_id:
@@ -160,10 +198,12 @@ def _launch_prepare(scene: OrderScene, setting: LauncherSetting, *, now: datetim
         chosen = action.options.get("from_step")
         action.resume_step = chosen if chosen is not None else resume_step_default(run_by_id(run.pk))
         action.save(update_fields=["resume_step"])
-    if setting.kind != LauncherKind.LOCAL:
+    if setting.kind not in OPENED_FIRST:
         return ""
     if order.attempt_id is None:
         attempt_of_order(scene, now=now)
+    if setting.kind == LauncherKind.SLURM and not (setting.command or setting.script):
+        return ""  # somebody else's job has a token of its own
     if order.token_id is not None:
         token_revoke(token_id=order.token_id, by=BY, source=Source.LAUNCHER, now=now)
     order.token_id, secret = token_create(

@@ -5,7 +5,15 @@ from datetime import datetime, timedelta
 
 from apps.journal.choices import Source
 from apps.journal.services import Log, recording
-from apps.remediation.choices import ActionKind, ActionState, LauncherKind, OrderKind, OrderState
+from apps.remediation.choices import (
+    OPENED_FIRST,
+    ActionKind,
+    ActionState,
+    LauncherKind,
+    LaunchState,
+    OrderKind,
+    OrderState,
+)
 from apps.remediation.models import Action, Launch, Order
 from apps.remediation.selectors.rows import Outcome
 from apps.remediation.services.beginning import order_create
@@ -15,7 +23,7 @@ from apps.remediation.services.ordering import attempt_of_order
 from apps.runs.choices import Authority, EndReason
 from apps.runs.launcher import launcher_usable
 from apps.runs.selectors import run_by_id
-from apps.runs.services import attempt_end
+from apps.runs.services import attempt_end, attempt_rekey, status_update
 
 BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 20.0)
 """Pauses before an unavailable launcher is asked again; after the last one Paceline gives up and says so."""
@@ -24,6 +32,9 @@ LOOK_AGAIN_S = 0.25
 READ_BACK_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 STOP_SLACK_S = 20.0
 """What a stop may take beyond its grace before it counts as not obeyed: a kill that waits for storage takes a while."""
+
+SCHEDULER_SLACK_S = 180.0
+"""The same for a scheduler, which has a grace of its own (KillWait) and programs that tidy up a node after a job."""
 
 
 def order_settle(*, order_id: int, claim: str, outcome: Outcome, now: datetime) -> None:
@@ -90,12 +101,15 @@ def attempt_close(action: Action, attempt_id: int, *, now: datetime) -> None:
 
 def _launched(scene: OrderScene, outcome: Outcome, now: datetime) -> None:
     action, order, run = scene.action, scene.order, scene.run
-    if order.launcher != LauncherKind.LOCAL:
+    if order.launcher not in OPENED_FIRST:
         if scene.attempt is not None and scene.attempt.pk == action.expected_attempt_id:
             attempt_close(action, scene.attempt.pk, now=now)
         attempt_of_order(scene, now=now)
     facts = outcome.facts
     assert order.attempt_id is not None
+    token_id = order.token_id
+    if order.launcher == LauncherKind.SLURM:
+        token_id = _job_taken_in(scene, outcome, now) or token_id
     Launch.objects.get_or_create(
         order=order,
         defaults={
@@ -108,11 +122,28 @@ def _launched(scene: OrderScene, outcome: Outcome, now: datetime) -> None:
             "pid": facts.get("pid"),
             "start_ticks": facts.get("start_ticks"),
             "external_id": str(facts.get("receipt", ""))[:200],
-            "token_id": order.token_id,
+            "token_id": token_id,
             "started_at": now,
+            "running_at": now if facts.get("job_state") == "RUNNING" else None,
         },
     )
     milestone_add(action, "started", text=outcome.text, now=now)
+
+
+def _job_taken_in(scene: OrderScene, outcome: Outcome, now: datetime) -> int | None:
+    """Name the attempt after its job, as the job's own reporter does; return the token that the job has from before."""
+    order, run, facts = scene.order, scene.run, outcome.facts
+    assert order.attempt_id is not None
+    if facts.get("key"):
+        attempt_rekey(attempt_id=order.attempt_id, key=facts["key"], external_id=facts.get("external_id", ""))
+    status_update(run_id=run.pk, queued=facts.get("job_state") == "PENDING")
+    before = Launch.objects.filter(
+        run=run, launcher=order.launcher, external_id=facts.get("receipt", ""), state=LaunchState.ALIVE
+    ).exclude(order=order)
+    token_id = before.exclude(token_id=None).values_list("token_id", flat=True).first()
+    # The job goes on, as another attempt: what was known of it goes over to the new launch, its token too.
+    before.update(state=LaunchState.GONE, ended_at=now, token_id=None)
+    return token_id
 
 
 def _going_on(log: Log, scene: OrderScene, outcome: Outcome, now: datetime) -> None:
@@ -120,7 +151,8 @@ def _going_on(log: Log, scene: OrderScene, outcome: Outcome, now: datetime) -> N
     _certain(log, scene, outcome, now)
     setting = launcher_usable(run.launcher)
     asked_at = order.asked_at or now
-    limit = timedelta(seconds=(setting.stop_grace_s if setting else 0.0) + STOP_SLACK_S)
+    slack_s = SCHEDULER_SLACK_S if order.launcher == LauncherKind.SLURM else STOP_SLACK_S
+    limit = timedelta(seconds=(setting.stop_grace_s if setting else 0.0) + slack_s)
     if now - asked_at > limit:
         _order_over(log, scene, OrderState.FAILED, outcome, now)
         text = f"It would not stop: {outcome.text}. Nothing was started."

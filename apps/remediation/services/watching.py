@@ -8,7 +8,7 @@ from apps.accounts.services import token_revoke
 from apps.incidents.services import incidents_mitigated_by
 from apps.journal.choices import Source
 from apps.journal.services import Log, recording
-from apps.remediation.choices import ActionState, LaunchState, OrderKind, OrderState
+from apps.remediation.choices import ActionState, LauncherKind, LaunchState, OrderKind, OrderState
 from apps.remediation.models import Action, ActionNode, Launch, Order
 from apps.remediation.selectors.rows import LaunchFact
 from apps.remediation.services.moving import action_lock, action_move, milestone_add
@@ -23,6 +23,9 @@ FIRST_REPORT_S = 300.0
 
 FIRST_STEP_S = 300.0
 """What a program that reports may take to its first step before the start counts as done without a read-back."""
+
+QUEUE_S = 600.0
+"""A job that waits in a scheduler's queue for longer was started as ordered; when it runs is the scheduler's to say."""
 
 GOODBYE_S = 10.0
 """Between a program's last report and the word of its wrapper."""
@@ -46,7 +49,10 @@ def action_watch(*, action_id: int, now: datetime) -> None:
         if attempt.state == AttemptState.ENDED:
             _ended_early(log, known, attempt, run, launch, now=now)
             return
-        waited_s = (now - launch.started_at).total_seconds()
+        if launch.launcher == LauncherKind.SLURM and launch.running_at is None and run.last_report_at is None:
+            _queued(log, known, attempt, launch, now=now)
+            return
+        waited_s = (now - (launch.running_at or launch.started_at)).total_seconds()
         reports = run.last_report_at is not None
         if run.step is not None or (reports and waited_s > FIRST_STEP_S):
             _succeed(log, known, attempt, run, now=now)
@@ -54,6 +60,17 @@ def action_watch(*, action_id: int, now: datetime) -> None:
             where = f" as pid {launch.pid}" if launch.pid else ""
             text = f"Attempt {attempt.number} was started{where} but has not reported for {waited_s:.0f} s."
             _fail(log, action_lock(action_id), text, now=now)
+
+
+def _queued(log: Log, known: Action, attempt: AttemptRow, launch: Launch, *, now: datetime) -> None:
+    if (now - launch.started_at).total_seconds() <= QUEUE_S:
+        return
+    action = action_lock(known.pk)
+    if action.state == ActionState.RUNNING:
+        text = (
+            f"Attempt {attempt.number} waits in the queue as job {launch.external_id}; it begins when Slurm starts it."
+        )
+        action_move(log, action, ActionState.SUCCEEDED, text=text, now=now)
 
 
 def launch_noted(*, launch_id: int, fact: LaunchFact, now: datetime) -> None:
@@ -81,7 +98,7 @@ def launch_noted(*, launch_id: int, fact: LaunchFact, now: datetime) -> None:
             attempt_id=launch.attempt_id,
             reason=reason,
             authority=authority,
-            by="local wrapper",
+            by="Slurm" if fact.reason else "local wrapper",
             source=Source.LAUNCHER,
             now=now,
             happened_at=fact.ended_at,
@@ -106,6 +123,8 @@ def end_words(launch: Launch) -> str:
 
 def _end_of(fact: LaunchFact) -> tuple[str, str]:
     """Return reason and authority of an end. What nobody saw says nothing against those who did."""
+    if fact.reason:
+        return fact.reason, Authority.SCHEDULER
     if fact.status is None and fact.signal is None:
         return EndReason.UNKNOWN, Authority.SILENCE
     if fact.status == 0:

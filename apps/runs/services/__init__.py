@@ -8,6 +8,7 @@ from apps.runs.services.attempts import (
     attempt_end,
     attempt_open,
     attempt_progress,
+    attempt_rekey,
 )
 from apps.runs.services.checkpoints import (
     CheckpointFact,
@@ -31,6 +32,7 @@ __all__ = [
     "attempt_end",
     "attempt_open",
     "attempt_progress",
+    "attempt_rekey",
     "checkpoint_note",
     "checkpoint_status_refresh",
     "checkpoint_trust_set",

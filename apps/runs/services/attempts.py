@@ -1,10 +1,12 @@
 """Opening and ending attempts."""
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from django.conf import settings
+from django.db import transaction
 from django.db.models.functions import Coalesce, Greatest, Least
 
 from apps.common.errors import BadRequest, Conflict, PacelineError
@@ -77,9 +79,9 @@ def attempt_open(
         if same is not None:
             return _attempt_again(same, world_size=world_size, resumed_from_step=resumed_from_step), False
         live = Attempt.objects.filter(run=run, state=AttemptState.OPEN).first()
-        if live is not None and live.order_id is not None and key.startswith(live.key + "/"):
-            live.key = key
-            live.save(update_fields=["key"])
+        if live is not None and _extends(key, live):
+            live.key, live.external_id = key, external_id or live.external_id
+            live.save(update_fields=["key", "external_id"])
             return _attempt_again(live, world_size=world_size, resumed_from_step=resumed_from_step), False
         if live is not None:
             _check_may_follow(run, live, key=key, external_id=external_id, order_id=order_id, force=force, now=now)
@@ -252,6 +254,33 @@ def _ended_status(attempt: Attempt, reason: str) -> None:
     newest = RunStatus.objects.filter(pk=attempt.run_id, attempt_id=attempt.pk).exists()
     if newest:
         status_update(run_id=attempt.run_id, attempt_state=AttemptState.ENDED, attempt_ended_reason=reason)
+
+
+def attempt_rekey(*, attempt_id: int, key: str, external_id: str) -> bool:
+    """Name an attempt after the job that it turned out to be; return whether it could be.
+
+    It keeps its name if the job has reported under a longer one already, or if another attempt has the new one.
+    """
+    with transaction.atomic():
+        run_id = Attempt.objects.values_list("run_id", flat=True).get(pk=attempt_id)
+        _locked(run_id)  # as in attempt_open: a first report and this take turns
+        attempt = Attempt.objects.get(pk=attempt_id)
+        taken = Attempt.objects.filter(run_id=run_id, key=key).exclude(pk=attempt_id).exists()
+        if taken or attempt.key.startswith(f"{key}."):
+            return False
+        Attempt.objects.filter(pk=attempt_id).update(key=key, external_id=external_id)
+        return True
+
+
+_JOB_START = re.compile(r"slurm:\d+\.\d+")
+"""The key of one start of a job, before any of its steps reported."""
+
+
+def _extends(key: str, live: Attempt) -> bool:
+    """Return whether a key belongs to the attempt that an order or a job opened before anybody reported."""
+    if live.order_id is not None and key.startswith(f"{live.key}/"):
+        return True
+    return _JOB_START.fullmatch(live.key) is not None and key.startswith((f"{live.key}.", f"{live.key}/"))
 
 
 def attempt_progress(*, attempt_id: int, first_step: int, last_step: int, now: datetime) -> None:
