@@ -223,6 +223,15 @@ class TestHearing:
         assert node_by_id(node.node_id).telemetry_state == "FRESH"
         assert [event.kind for event in events_latest(StreamKey.node(node.node_id), limit=5)] == ["node.silent"]
 
+    def test_a_report_that_waits_to_be_folded_is_no_silence(self, node: NodeSite, later: Any) -> None:
+        DoorBeat.objects.create(instance="d", accepting_since=later(-500), last_beat_at=later(100))
+        node.put(host={"load1": 1})
+        node.fold()
+        node.put(seq=2, at=50, host={"load1": 1})
+
+        assert nodes_silence(now=later(60)) == 0
+        assert nodes_silence(now=later(100)) == 1
+
     def test_silence_while_the_door_was_blind_is_not_the_nodes(self, node: NodeSite, later: Any) -> None:
         node.put(host={"load1": 1})
         node.fold()

@@ -68,6 +68,19 @@ class TestRanksNow:
 
         assert (waiting.step.tolist(), folded.step.tolist()) == ([50], [50])
 
+    def test_a_spooled_report_of_an_earlier_sender_says_nothing_about_now(self, site: Site, later: Any) -> None:
+        site.put(boot="first", seq=1, beats=[beat(0, 7)])
+        site.fold()
+        site.put(boot="second", seq=1, at=5, beats=[beat(0, 50)])
+        site.fold(5)
+        site.put(boot="first", seq=2, at=9, beats=[beat(0, 8)])
+
+        waiting = ranks_now(site.attempt_id, later(9))
+        site.fold(9)
+        folded = ranks_now(site.attempt_id, later(9))
+
+        assert (waiting.step.tolist(), folded.step.tolist()) == ([50], [50])
+
     def test_a_beat_of_a_rank_that_cannot_be_is_refused(self, site: Site, now: datetime) -> None:
         site.put(beats=[beat(0, 1), beat(99, 1), {"rank": -3, "step": 1}, {"step": 4}])
 

@@ -97,3 +97,21 @@ def test_facts_keep_their_newest_and_every_exit(site: Site, now: datetime, monke
     assert Fact.objects.filter(kind="LOG").count() == 5
     assert Fact.objects.filter(kind="EXIT").count() == 1
     assert Fact.objects.filter(text="line 19").exists()
+
+
+def test_facts_of_a_node_beside_attempts_are_bounded_too(
+    site: Site, now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trim, "FACTS_KEPT", 5)
+    times = dict.fromkeys(("happened_at", "received_at", "last_at", "until_at"), now)
+    for node_id in (1, 2):
+        Fact.objects.bulk_create(
+            Fact(node_id=node_id, kind="LOG", fingerprint=b"x", text=f"line {n}", current=True, **times)
+            for n in range(4 * node_id)
+        )
+
+    series_trim(now=now)
+
+    kept = Fact.objects.order_by("id").values_list("node_id", "text")
+    assert [text for node_id, text in kept if node_id == 1] == [f"line {n}" for n in range(4)]
+    assert [text for node_id, text in kept if node_id == 2] == [f"line {n}" for n in range(3, 8)]

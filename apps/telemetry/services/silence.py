@@ -10,9 +10,13 @@ from apps.journal.choices import Source, StreamKey
 from apps.journal.selectors import events_between
 from apps.journal.services import recording
 from apps.telemetry.selectors.door import door_state
+from apps.telemetry.stores.inbox import nodes_waiting
 
 SILENT_AFTER = timedelta(seconds=45)
 """Three intervals of the node sender's default 15 s."""
+
+MOST_NODES = 1000
+"""Nodes of one look; when a whole cluster falls silent, the next look tells the rest."""
 
 DAY = timedelta(hours=24)
 KIND = "node.silent"
@@ -21,17 +25,21 @@ KIND = "node.silent"
 def nodes_silence(*, now: datetime) -> int:
     """Mark nodes whose gauges stopped as SILENT, a row of their log each; return how many.
 
-    Only time in which the door could accept counts: after a blind period every node has its full time again.
+    Only time in which the door could accept counts: after a blind period every node has its full time again. A report
+    that waits to be folded counts as heard.
     """
     since = door_state(now).accepting_since
     if now - since <= SILENT_AFTER:
         return 0
     heard = (TelemetryState.FRESH, TelemetryState.FLAPPING)
     late = NodeStatus.objects.filter(telemetry_state__in=heard, telemetry_last_at__lt=now - SILENT_AFTER)
-    found = list(late.select_related("node").order_by("pk")[:1000])
-    if not found:
+    if not late.exists():
         return 0
     with recording(now=now) as log:
+        # Locked: a fold that hears a node at this moment is not written over.
+        rows = late.select_for_update(of=("self",), no_key=True).select_related("node").order_by("pk")[:MOST_NODES]
+        waiting = nodes_waiting({status.node.cluster_id for status in rows}, since=now - SILENT_AFTER)
+        found = [status for status in rows if status.pk not in waiting]
         for status in found:
             node_event(
                 log,

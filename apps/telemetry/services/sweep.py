@@ -3,7 +3,7 @@
 import logging
 from datetime import datetime
 
-from apps.common.tasks import queue_now
+from apps.common.tasks import each_apart, queue_now
 from apps.telemetry.choices import OwnerKind
 from apps.telemetry.services.facts import facts_told_close
 from apps.telemetry.services.fold import inbox_fold
@@ -26,9 +26,10 @@ def inbox_sweep(*, now: datetime) -> int:
         else:
             queue_now("telemetry.cluster_fold", cluster_id=owner_id)
     folding = {owner_id for kind, owner_id in waiting if kind == OwnerKind.ATTEMPT}
-    for attempt_id in attempts_unsettled():
-        if attempt_id not in folding:
-            inbox_fold(attempt_id=attempt_id, now=now)
-    facts_told_close(now=now)
-    nodes_silence(now=now)
+    unsettled = [attempt_id for attempt_id in attempts_unsettled() if attempt_id not in folding]
+    try:
+        each_apart(unsettled, lambda attempt_id: inbox_fold(attempt_id=attempt_id, now=now))
+    finally:
+        facts_told_close(now=now)
+        nodes_silence(now=now)
     return len(waiting)

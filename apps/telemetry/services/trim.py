@@ -14,7 +14,7 @@ NONFINITE_KEPT = 50_000
 """Values that are not finite kept of a series: once training diverged, the newest and the first tell the story."""
 
 FACTS_KEPT = 100_000
-"""Facts kept of an attempt; its log keeps what people were told."""
+"""Facts kept of an attempt, and of a node beside attempts; their logs keep what people were told."""
 
 MOST_RANGES, KEEP_RANGES = 256, 128
 """Gaps in a sender's numbers kept apart; a healthy sender has none."""
@@ -47,14 +47,17 @@ def _contents_forget(*, now: datetime) -> int:
 
 
 def _facts_trim() -> int:
-    """Delete the oldest log lines of attempts with more facts than are kept; exits stay."""
+    """Delete the oldest log lines of attempts and nodes with more facts than are kept; exits stay."""
     with cursor() as c:
         c.execute(
-            """DELETE FROM telemetry_fact f USING (
-                   SELECT id, row_number() OVER (PARTITION BY attempt_id ORDER BY id DESC) AS back
-                   FROM telemetry_fact WHERE kind <> 'EXIT' AND attempt_id IN (
-                       SELECT attempt_id FROM telemetry_fact GROUP BY attempt_id HAVING count(*) > %s)) o
-               WHERE o.id = f.id AND o.back > %s""",
+            """WITH owners AS (SELECT attempt_id, CASE WHEN attempt_id IS NULL THEN node_id END AS node_id
+                   FROM telemetry_fact GROUP BY 1, 2 HAVING count(*) > %s)
+               DELETE FROM telemetry_fact f USING (
+                   SELECT t.id, row_number() OVER (PARTITION BY o.attempt_id, o.node_id ORDER BY t.id DESC) AS back
+                   FROM telemetry_fact t JOIN owners o ON t.attempt_id = o.attempt_id
+                       OR (t.attempt_id IS NULL AND t.node_id = o.node_id)
+                   WHERE t.kind <> 'EXIT') old
+               WHERE old.id = f.id AND old.back > %s""",
             (FACTS_KEPT, FACTS_KEPT),
         )
         return c.rowcount

@@ -1,6 +1,6 @@
 """The inbox as the fold sees it: what waits, its bodies in slices, and its end."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -110,6 +110,17 @@ def owners_waiting() -> list[tuple[str, int]]:
                 return found
             last = (row[0], row[1])
             found.append(last)
+
+
+def nodes_waiting(cluster_ids: Collection[int], *, since: datetime) -> set[int]:
+    """Return the nodes of some clusters of which a report waits that was received after `since`."""
+    with cursor() as c:
+        c.execute(
+            """SELECT DISTINCT scope_id FROM telemetry_inbox
+               WHERE owner_kind = 'CLUSTER' AND owner_id = ANY(%b) AND scope_kind = 'NODE' AND received_at > %s""",
+            (list(cluster_ids), since),
+        )
+        return {node_id for (node_id,) in c}
 
 
 def call_answer(owner_kind: str, owner_id: int) -> None:
