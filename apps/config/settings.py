@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from apps.config.pipeline import QUEUES, ROUTES, SWEEPS
+from apps.config.pipeline import ROUTES, SWEEPS
 
 BASE_DIR = Path(__file__).resolve().parents[2]
 DATA_DIR = Path(os.environ.get("PACELINE_DATA_DIR") or BASE_DIR / "data").resolve()
@@ -78,23 +78,21 @@ DEBUG = _flag("PACELINE_DEBUG", False)
 BIND = os.environ.get("PACELINE_BIND") or "127.0.0.1:8000"
 PUBLIC_URL = (os.environ.get("PACELINE_PUBLIC_URL") or f"http://{BIND}").rstrip("/")
 _public = urlsplit(PUBLIC_URL)
-ALLOWED_HOSTS = [
-    *dict.fromkeys(
-        [
-            "127.0.0.1",
-            "localhost",
-            "[::1]",
-            _public.hostname or "localhost",
-            *filter(None, os.environ.get("PACELINE_ALLOWED_HOSTS", "").split(",")),
-        ]
-    )
-]
+MORE_HOSTS = [host for name in os.environ.get("PACELINE_ALLOWED_HOSTS", "").split(",") if (host := name.strip())]
+ALLOWED_HOSTS = [*dict.fromkeys(["127.0.0.1", "localhost", "[::1]", _public.hostname or "localhost", *MORE_HOSTS])]
 CSRF_TRUSTED_ORIGINS = [PUBLIC_URL]
-WEBSOCKET_ORIGINS = [
-    PUBLIC_URL,
-    f"http://{BIND}",
-    *(f"http://{host}:{BIND.rpartition(':')[2]}" for host in ("127.0.0.1", "localhost")),
-]
+
+
+def _origins() -> list[str]:
+    """Return whose pages may open a websocket: those that we serve ourselves, by whatever name, as asked for or by a proxy."""
+    own_port, proxy_port = BIND.rpartition(":")[2], f":{_public.port}" if _public.port else ""
+    origins = [PUBLIC_URL, f"http://{BIND}"]
+    origins += [f"http://{host}:{own_port}" for host in ("127.0.0.1", "localhost", *MORE_HOSTS)]
+    origins += [f"{_public.scheme}://{host}{proxy_port}" for host in MORE_HOSTS]
+    return [*dict.fromkeys(origins)]
+
+
+WEBSOCKET_ORIGINS = _origins()
 HTTPS = _public.scheme == "https"
 
 INSTALLED_APPS = [
@@ -194,9 +192,7 @@ CELERY_BEAT_SCHEDULE = {
     name: {"task": name, "schedule": period_s, "options": {"queue": queue, "expires": max(period_s, 2.0) * 5}}
     for name, (queue, period_s) in SWEEPS.items()
 }
-CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "beat-schedule")
 CELERY_TIMEZONE = "UTC"
-WORKER_QUEUES = QUEUES
 
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},

@@ -46,6 +46,7 @@ class Installation:
     ) -> None:
         self.folder, self.listener, self.supervisor, self.voice = folder, listener, supervisor, voice
         self.given = dict(given)
+        self.web_processes = processes.web_processes(given)
         self.address = address_of(listener)
         self.environment: dict[str, str] = {}
         self.practising = False
@@ -134,12 +135,11 @@ class Installation:
 
     def web_up(self) -> Child:
         """Start the web processes and return the first."""
-        count = max(1, int(self.given.get("PACELINE_WEB_PROCESSES") or 1))
         webs = [
             self.supervisor.add(
                 processes.web_program(self.folder, self.environment, self.listener, self.address, number=number)
             )
-            for number in range(1, 1 + count)
+            for number in range(1, 1 + self.web_processes)
         ]
         return webs[0]
 
@@ -184,10 +184,12 @@ class Installation:
         if not self.supervisor.children:
             return
         self.voice.say("paceline", "stops …")
-        if self.practising or practice_alive(self.folder.root):  # a page or a command may have started it as well
-            self.practice_stop()
-        self.folder.environment.unlink(missing_ok=True)
-        self.supervisor.stop()
+        try:
+            if self.practising or practice_alive(self.folder.root):  # a page or a command may have started it as well
+                self.practice_stop()
+            self.folder.environment.unlink(missing_ok=True)
+        finally:  # whatever a full disk or a lost folder refuses, no process of ours stays
+            self.supervisor.stop()
         for launch in launches_alive(self.folder.root):
             self.voice.say("run", f"goes on: pid {launch.pid}, {launch.command[:120]}")
         self.voice.say("paceline", "has stopped; the data stays.")

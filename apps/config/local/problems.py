@@ -43,6 +43,12 @@ class PortTaken(LocalProblem):
     code = "port_taken"
 
 
+class SettingUnusable(LocalProblem):
+    """A variable of the environment says something that cannot be used."""
+
+    code = "setting_unusable"
+
+
 class NoUserNamespaces(LocalProblem):
     """PostgreSQL refuses to run as root, and there is no other identity to give it."""
 

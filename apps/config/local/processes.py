@@ -4,15 +4,20 @@ import http.client
 import os
 import socket
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from apps.config.local.folder import DataFolder
 from apps.config.local.listener import Address, reachable
+from apps.config.local.problems import SettingUnusable
 from apps.config.local.programs import Program
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 TIER = 1
+"""Everything of ours needs the servers, which are of tier 0."""
+
+MOST_WEB_PROCESSES = 64
 
 CELERY = (sys.executable, "-m", "celery", "--app")
 
@@ -77,6 +82,22 @@ def web_program(
         ready=lambda: web_answers(reachable(address)),
         tier=TIER,
     )
+
+
+def web_processes(given: Mapping[str, str]) -> int:
+    """Return how many web processes the environment asks for.
+
+    >>> web_processes({}), web_processes({"PACELINE_WEB_PROCESSES": "4"})
+    (1, 4)
+
+    Raises: SettingUnusable.
+    """
+    text = given.get("PACELINE_WEB_PROCESSES") or "1"
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_WEB_PROCESSES):
+        raise SettingUnusable(
+            f"PACELINE_WEB_PROCESSES={text} cannot be used. Write a number from 1 to {MOST_WEB_PROCESSES}."
+        )
+    return int(text)
 
 
 def web_answers(address: Address, *, patience_s: float = 2.0) -> bool:

@@ -9,7 +9,15 @@ import pytest
 
 from apps.config.local.folder import DataFolder
 from apps.config.local.listener import Address
-from apps.config.local.processes import WORKERS, site_environment, web_answers, web_program, worker_program
+from apps.config.local.problems import SettingUnusable
+from apps.config.local.processes import (
+    WORKERS,
+    site_environment,
+    web_answers,
+    web_processes,
+    web_program,
+    worker_program,
+)
 from apps.config.pipeline import QUEUES, SWEEPS
 
 
@@ -33,6 +41,16 @@ class TestWorkers:
         programs = [worker_program(DataFolder(Path("/data")), {}, kind) for kind in WORKERS]
 
         assert all({"--pool=solo", "--pool=threads"} & set(program.command) for program in programs)
+
+
+class TestWebProcesses:
+    def test_as_many_as_asked_for_else_one(self) -> None:
+        assert [web_processes(given) for given in ({}, {"PACELINE_WEB_PROCESSES": "4"})] == [1, 4]
+
+    @pytest.mark.parametrize("text", ["two", "0", "-1", "²", "9" * 30])
+    def test_what_is_no_number_is_refused_in_a_sentence(self, text: str) -> None:
+        with pytest.raises(SettingUnusable, match="Write a number from 1 to 64"):
+            web_processes({"PACELINE_WEB_PROCESSES": text})
 
 
 class TestEnvironment:

@@ -1,0 +1,33 @@
+"""Taking an installation down leaves no process, whatever goes wrong on the way."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from apps.config.local.folder import DataFolder
+from apps.config.local.installation import Installation
+from apps.config.local.listener import address_read, listen
+from apps.config.local.programs import Program
+from apps.config.local.supervisor import Supervisor
+from apps.config.local.voice import Voice
+from apps.config.local.watch import Watch
+
+
+class TestDown:
+    def test_a_folder_that_refuses_keeps_no_process_alive(self, tmp_path: Path) -> None:
+        folder = DataFolder(tmp_path)
+        folder.environment.mkdir()  # where a file should be: it cannot be taken away
+        with Watch().installed() as watch, listen(address_read("127.0.0.1:0")) as listener:
+            supervisor = Supervisor(watch=watch, voice=Voice(), logs=tmp_path)
+            made = Installation(folder=folder, listener=listener, supervisor=supervisor, voice=Voice(), given={})
+            child = supervisor.add(
+                Program(name="tiny", command=("sleep", "1000"), log=tmp_path / "tiny.log", folder=tmp_path)
+            )
+            assert child.process is not None
+            pid = child.process.pid
+
+            with pytest.raises(OSError, match="env"):
+                made.down()
+
+        assert not os.path.exists(f"/proc/{pid}")
