@@ -22,6 +22,7 @@ from apps.common.clock import now, rfc3339
 from apps.common.errors import PacelineError
 from apps.common.live import FLEET_GROUP, poke_async, stream_group
 from apps.console.selectors.feed import FeedStream, rows_after, streams_named
+from apps.console.words import whole_of
 
 log = logging.getLogger(__name__)
 
@@ -184,4 +185,4 @@ class StreamFeed(Feed):
 
 def _page_group(text: str) -> str:
     kind, _, number = text.partition(":")
-    return f"page.{kind}.{number}" if kind == "incident" and number.isdigit() and len(number) < 12 else ""
+    return f"page.{kind}.{number}" if kind == "incident" and whole_of(number) is not None else ""

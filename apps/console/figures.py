@@ -127,16 +127,14 @@ def lines(
 
 
 def _label_end(figure: go.Figure, line: Line) -> None:
-    known = [(x, y) for x, y in zip(line.x, line.y, strict=True) if y is not None]
+    known = [y for y in line.y if y is not None]
     if not known:
         return
-    x, y = known[-1]
+    y = known[-1]
     figure.add_annotation(
         text=f"{y:,.{line.digits}f}", x=1, xref="paper", y=y, xanchor="left", xshift=6, showarrow=False,
         font={"size": 11, "color": line.colour},
     )  # fmt: skip
-    if isinstance(x, float) and not np.isfinite(x):
-        raise ValueError("an x that is not finite was given")
 
 
 def step_time(
@@ -219,7 +217,6 @@ def gauges(
     median: Sequence[float | None],
     unit: str,
     digits: int = 0,
-    limit: tuple[float, str] | None = None,
 ) -> go.Figure:
     """Return a node's gauge over time: the worst of its GPUs solid, their median dashed."""
     figure = lines(
@@ -228,7 +225,6 @@ def gauges(
             Line("median", times, median, unit=unit, digits=digits, colour=INK3, dash="dash", labelled=False),
         ],
         unit=unit,
-        reference=limit,
         height=150,
         from_zero=unit == "share",
     )

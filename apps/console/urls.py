@@ -9,6 +9,7 @@ urlpatterns = [
     path("runs", runs.runs, name="runs"),
     path("runs/<str:slug>", run.run, name="run"),
     path("runs/<str:slug>/parts/<slug:name>", run.part, name="run-part"),
+    path("runs/<str:slug>/heat", run.heat, name="run-heat"),
     path("runs/<str:slug>/lanes", run.lanes, name="run-lanes"),
     path("runs/<str:slug>/placement", run.placement, name="run-placement"),
     path("runs/<str:slug>/charts/<slug:name>", run.chart, name="run-chart"),

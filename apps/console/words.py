@@ -1,9 +1,21 @@
-"""How numbers and times are said on pages. A number and its unit are joined by a no-break space."""
+"""How numbers and times are said on pages, and read from them. A number and its unit are joined by a no-break space."""
 
 from datetime import UTC, datetime
 
 NBSP = "\u00a0"
 UNKNOWN = "not measured"
+MOST_DIGITS = 15
+"""More than any step, rank or row has, and sure to fit into the database's numbers."""
+
+
+def whole_of(text: str | None) -> int | None:
+    """Return the whole number that a text of a form or an address is, None where it is none.
+
+    >>> whole_of("48431"), whole_of("²"), whole_of("-1"), whole_of("9" * 40), whole_of("")
+    (48431, None, None, None, None)
+    """
+    digits = text or ""
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= MOST_DIGITS else None
 
 
 def whole(value: float | None) -> str:

@@ -177,6 +177,11 @@ def incidents_open_count(*, cluster_id: int | None = None) -> int:
     return found.count() if cluster_id is None else found.filter(cluster_id=cluster_id).count()
 
 
+def incident_numbers(incident_ids: Iterable[int]) -> dict[int, int]:
+    """Return the numbers by which people call incidents, by row; unknown rows are left out."""
+    return dict(Incident.objects.filter(pk__in=list(incident_ids)).values_list("pk", "number"))
+
+
 def incident_by_code(code: str, *, now: datetime) -> IncidentRow:
     """Return the incident that an id, `INC-12` or `12` names.
 
@@ -184,7 +189,7 @@ def incident_by_code(code: str, *, now: datetime) -> IncidentRow:
         NotFound: there is none.
     """
     text = code.removeprefix("INC-")
-    if text.isdigit() and len(text) < 19:
+    if text.isascii() and text.isdigit() and len(text) < 19:
         found = Incident.objects.filter(number=int(text))
     else:
         found = Incident.objects.filter(pk=id_read("inc", code))

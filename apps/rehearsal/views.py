@@ -9,6 +9,7 @@ from apps.common.access import OPERATE, Principal
 from apps.common.clock import now
 from apps.common.errors import BadRequest, NotFound
 from apps.console.views.kit import back_to, page, render_page, render_part
+from apps.console.words import whole_of
 from apps.journal.choices import Source
 from apps.rehearsal.selectors import PracticeRow, practice_read
 from apps.rehearsal.services import fault_set, faults_clear, practice_start, practice_stop
@@ -78,8 +79,8 @@ def _practice(who: Principal) -> PracticeRow | None:
 def _target(text: str) -> tuple[int | None, str | None]:
     """Return the rank or the node that `rank:N` or `node:NAME` names."""
     kind, _, name = text.partition(":")
-    if kind == "rank" and name.isdigit():
-        return int(name), None
+    if kind == "rank" and (rank := whole_of(name)) is not None:
+        return rank, None
     return None, name if kind == "node" and name else None
 
 

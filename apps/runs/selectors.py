@@ -223,6 +223,12 @@ def attempt_by_id(attempt_id: int) -> AttemptRow:
     return attempt_row(row)
 
 
+def attempts_by_id(attempt_ids: Collection[int]) -> dict[int, AttemptRow]:
+    """Return attempts by their numbers; unknown numbers are left out."""
+    found = Attempt.objects.select_related("run").filter(pk__in=list(attempt_ids))
+    return {row.pk: attempt_row(row) for row in found}
+
+
 def attempts_of(run_id: int, *, before_number: int | None = None, limit: int = 1000) -> list[AttemptRow]:
     """Return a run's attempts, newest first, below number `before_number`."""
     found = Attempt.objects.select_related("run").filter(run_id=run_id)

@@ -25,6 +25,11 @@ export class Card {
     this.places = null;
   }
 
+  /* Another attempt: other places, other values. */
+  forget() {
+    this.columns.clear();
+    this.places = null;
+  }
   show(at) {
     clearTimeout(this.timer);
     this.box.hidden = !at || at.out;

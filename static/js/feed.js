@@ -25,6 +25,7 @@ export class Feed {
     this.waiting = new Set();
     this.open();
     setInterval(() => this.watch(), 1000);
+    document.addEventListener("visibilitychange", () => document.hidden || !this.waiting.size || this.poke([]));
     addEventListener("pageshow", e => {
       if (e.persisted) this.again();
     });
@@ -110,8 +111,7 @@ export class Feed {
         this.waiting = new Set();
         if (document.hidden) {
           for (const kind of kinds) this.waiting.add(kind);
-          this.onShow ||= document.addEventListener("visibilitychange", () => document.hidden || this.poke([]));
-          return;
+          return; // they are told when somebody looks again
         }
         for (const el of document.querySelectorAll("[data-pokes]")) {
           const wants = el.dataset.pokes.split(" ");

@@ -1,7 +1,7 @@
 /* Keys that work anywhere; one-letter keys are off while typing. `?` shows the list, which stands in the page's template. */
 
 const typing = el => el.closest?.("input, textarea, select, [contenteditable]");
-const GO = { r: "/runs", i: "/incidents", n: "/nodes", l: "/reliability" };
+const GO = { r: "/runs", i: "/incidents", n: "/nodes" };
 const local = new Map();
 
 /* A page's own letters. */

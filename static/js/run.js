@@ -6,6 +6,8 @@ import { Card } from "./card.js";
 import { Lanes } from "./lanes.js";
 import { css, legendBar } from "./ramp.js";
 import { Charts } from "./charts.js";
+import { copy } from "./forms.js";
+import { Moved } from "./moved.js";
 import { number } from "./times.js";
 import { onKey } from "./keys.js";
 
@@ -18,15 +20,15 @@ export function start({ feed }) {
     tools = $(".tools");
   config.box = () => box;
   config.suspects = new Set(config.suspects);
-  const usual = config.metrics.some(m => m.name === "compute_s") ? "compute_s" : config.metrics[0].name;
+  const usual = () => (config.metrics.some(m => m.name === "compute_s") ? "compute_s" : config.metrics[0].name);
   const state = new HeatState({
-    metric: usual,
+    metric: usual(),
     mode: "peers",
     rows: "nodes",
     order: "stage",
     axis: "step",
     range: "240",
-    open: config.suspects,
+    open: new Set(config.suspects),
   });
   tools.hidden = $("#under-tools").hidden = false;
   let card,
@@ -72,6 +74,23 @@ export function start({ feed }) {
   card = new Card($("#card"), $("#said"), view);
   lanes = new Lanes($("#lanes"), view, config);
   charts = new Charts(config, $("#steptime"));
+  const moved = new Moved(config, view, {
+    onAttempt: () => {
+      card.forget();
+      charts.another();
+      view.load({ keepView: true });
+      lanes.read();
+    },
+    onEnd: () => {
+      view.applyAxis();
+      if (view.following) view.follow();
+      lanes.draw();
+      drawTools();
+    },
+    onSuspects: fresh => openSuspects(fresh),
+    onMetrics: () => drawMetrics(),
+    onState: () => drawTools(),
+  });
   window.paceline = { view, lanes, charts }; // for the page's tests and for people with a console open
 
   function ruler(at) {
@@ -93,15 +112,34 @@ export function start({ feed }) {
     if (row >= 0) view.heat.point({ row, step: view.heat.cell?.step ?? view.cells.last });
   }
   function copyLink() {
-    const cell = view.heat.cell;
-    if (!cell) return;
+    if (!view.heat.cell) return;
     view.pin(true);
-    navigator.clipboard?.writeText(new URL(state.address(), location.href).href).catch(() => {});
-    $("#said").textContent = "Link copied";
+    copyAddress(new URL(state.address(), location.href));
+  }
+  async function copyAddress(url) {
+    $("#said").textContent = (await copy(url.href)) ? "Link copied" : "The link could not be copied";
+  }
+  /* A node that is newly blamed is opened, but not while somebody points at a row: it would move away. */
+  function openSuspects(fresh) {
+    for (const node of fresh) {
+      state.defaults.open.add(node);
+      if (!view.heat.cell) state.open.add(node);
+    }
+    view.layout();
+    view.detail();
+    note();
+  }
+  function drawMetrics() {
+    if (state.metric === state.defaults.metric) state.metric = usual();
+    state.defaults.metric = usual();
+    $("#metric").replaceChildren(...config.metrics.map(m => new Option(m.label, m.name)));
+    drawTools();
   }
   function backToLive() {
     state.steps = state.times = null;
     state.save(true);
+    view.following = true;
+    if (moved.goOver()) return;
     view.follow();
     view.changed();
     drawTools();
@@ -113,7 +151,7 @@ export function start({ feed }) {
         "aria-pressed",
         String(b.value === state[b.dataset.set] && !(b.dataset.set === "range" && (state.steps || state.times))),
       );
-    for (const s of $$("select[data-set]")) s.value = state[s.dataset.set];
+    for (const s of $$("select[data-set]")) s.value = s.id === "metric" ? view.metric.name : state[s.dataset.set];
     const scale = view.heat.scale;
     if (!scale) return;
     const unit = view.metric.unit,
@@ -137,8 +175,12 @@ export function start({ feed }) {
     $("#redone").textContent = state.redone ? "hide redone steps" : "show redone steps";
     const back = $("#back-live"),
       open = config.attempt?.state === "OPEN";
-    back.hidden = view.following || !open;
-    back.textContent = view.behind ? `back to now, ${number(view.behind)} steps behind` : "follow live";
+    back.hidden = view.following || !(open || moved.next);
+    back.textContent = moved.next
+      ? `attempt ${moved.next.attempt.number} has begun, go to it`
+      : view.behind
+        ? `back to now, ${number(view.behind)} steps behind`
+        : "follow live";
   }
   function note() {
     const head = view.cells.head;
@@ -238,7 +280,7 @@ export function start({ feed }) {
       button("Copy link", () => {
         const u = new URL(location.href);
         u.searchParams.set("steps", `${range.from}-${last + 1}`);
-        navigator.clipboard?.writeText(u.href).catch(() => {});
+        copyAddress(u);
       }),
       button("Let go", () => {}),
     );
@@ -328,6 +370,7 @@ export function start({ feed }) {
     performance.mark("paceline-heatmap");
   });
   view.live(feed);
+  moved.live(feed);
   feed?.on("rows", () => {
     clearTimeout(start.lanes);
     start.lanes = setTimeout(() => lanes.read(), 700);

@@ -42,12 +42,9 @@ export const utcText = date => date.toISOString().slice(0, 19).replace("T", " ")
 
 /* Seconds as people say them: 12 s, 2 min 20 s, 7 h 06 min, 2 d 4 h. */
 export function spell(s) {
-  if (s < 0) s = 0;
-  if (s < 60) return `${Math.round(s)} s`;
-  if (s < 600) {
-    const r = Math.round(s) % 60;
-    return `${Math.floor(Math.round(s) / 60)} min${r ? ` ${r} s` : ""}`;
-  }
+  s = Math.max(0, Math.round(s));
+  if (s < 60) return `${s} s`;
+  if (s < 600) return `${Math.floor(s / 60)} min${s % 60 ? ` ${s % 60} s` : ""}`;
   if (s < 3600) return `${Math.floor(s / 60)} min`;
   if (s < 172800) {
     const m = Math.floor(s / 60) % 60;

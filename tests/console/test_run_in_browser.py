@@ -189,6 +189,47 @@ class TestLive:
         assert "The live connection dropped" in reader.page.inner_text("#stale")
 
 
+class TestRestart:
+    def test_the_picture_goes_over_to_the_attempt_that_has_begun(
+        self, reader: Reader, world: World, site: Any, elsewhere: Any
+    ) -> None:
+        reader.page.evaluate("() => { window.same = true; }")
+        before = view(reader, "v.config.attempt")
+
+        elsewhere(world.restart, site)
+
+        until(reader, "v.config.attempt.number === 8 && v.cells.last === 48251")
+        assert before["number"] == 7
+        assert view(reader, "v.cells.first") == 48_251
+        assert view(reader, "v.config.placement_url") != view(reader, "location.pathname + '/placement'")
+        assert reader.page.evaluate("() => window.same") is True
+        assert reader.errors == []
+
+    def test_who_looks_at_the_old_attempt_is_asked_first(
+        self, reader: Reader, world: World, site: Any, elsewhere: Any
+    ) -> None:
+        reader.page.focus("#heat")
+        reader.page.keyboard.press("[")
+        looked_at = view(reader, "[v.heat.view, v.config.attempt.number]")
+
+        elsewhere(world.restart, site)
+
+        reader.page.wait_for_function("() => document.querySelector('#back-live').innerText.includes('attempt 8')")
+        assert view(reader, "[v.heat.view, v.config.attempt.number]") == looked_at
+        reader.page.click("#back-live")
+        until(reader, "v.config.attempt.number === 8 && v.cells.first === 48251 && v.following")
+        assert "steps=" not in reader.page.url
+
+    def test_a_node_that_is_blamed_while_one_looks_is_opened(
+        self, reader: Reader, world: World, site: Any, elsewhere: Any
+    ) -> None:
+        elsewhere(world.blame, NAMES[2])
+
+        until(reader, f"v.state.open.has('{NAMES[2]}')")
+        assert view(reader, f"v.heat.rows.filter(r => r.suspect && r.node === '{NAMES[2]}').length") == 8
+        assert "open=" not in reader.page.url
+
+
 class TestWidths:
     @pytest.mark.parametrize("width", [390, 800, 1440])
     def test_nothing_is_wider_than_the_page(self, site: Any, world: World, width: int) -> None:

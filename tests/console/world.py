@@ -310,6 +310,16 @@ class World:
             if happened != written:
                 note_pin(note_id=note, pinned=True, by=who, source="WEB", now=written)
 
+    def blame(self, name: str) -> None:
+        """A detector finds that one more node holds the run back."""
+        from apps.diagnosis.services.findings import verdict_take
+        from apps.journal.services import recording
+
+        now = datetime.now(UTC)
+        said = replace(thermal(self.shape), subject=Subject(SubjectKind.NODE, node=name), began_at=now.timestamp())
+        with recording(now=now) as log:
+            verdict_take(said, run_id=self.run_id, attempt_id=self.attempt.id, late=False, log=log, now=now)
+
     def node_events(self) -> None:
         """What the node's own sender said."""
         from apps.fleet.services import node_event
@@ -452,6 +462,28 @@ class World:
         from apps.telemetry.services.fold import inbox_fold
 
         self.one_step(site, step=FIRST + STEPS, seq=2)
+        while inbox_fold(attempt_id=self.attempt.id, now=datetime.now(UTC)).more:
+            continue
+
+    def restart(self, site: Any) -> None:
+        """The run goes on in another attempt, from the newest save; its first step is reported and folded."""
+        from apps.runs.selectors import attempt_by_id, placement_of
+        from apps.runs.services import RankPlace, attempt_open, placement_merge
+        from apps.telemetry.services.fold import inbox_fold
+
+        before, now = placement_of(self.attempt.id), datetime.now(UTC)
+        assert before is not None
+        opened, _ = attempt_open(
+            run_id=self.run_id, key="slurm:8200.0.0", world_size=self.shape.ranks, by="researcher", source="API",
+            resumed_from_step=48_250, force=True, now=now,
+        )  # fmt: skip
+        places = [
+            RankPlace(rank=rank, node_id=int(node), local_rank=rank % self.shape.per_node)
+            for rank, node in enumerate(before.nodes)
+        ]
+        placement_merge(attempt_id=opened.id, places=places)
+        self.attempt = attempt_by_id(opened.id)
+        self.one_step(site, step=48_251, seq=3)
         while inbox_fold(attempt_id=self.attempt.id, now=datetime.now(UTC)).more:
             continue
 

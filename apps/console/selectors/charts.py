@@ -9,9 +9,10 @@ import plotly.graph_objects as go
 
 from apps.console import figures
 from apps.console.figures import Flag, Line
+from apps.console.words import whole_of
 from apps.diagnosis.selectors import findings_of
 from apps.engine.tiles.metrics import metric_of
-from apps.runs.selectors import AttemptRow, RunRow, attempt_by_id, attempts_of
+from apps.runs.selectors import AttemptRow, RunRow, attempts_of
 from apps.telemetry.selectors import metrics_of, nonfinite_of
 from apps.telemetry.selectors.lines import Line as Read
 from apps.telemetry.selectors.lines import line_open, line_read
@@ -32,7 +33,6 @@ class Chart:
     title: str
     unit: str
     digits: int
-    from_zero: bool = False
 
 
 UNDER: dict[str, Chart] = {
@@ -53,31 +53,29 @@ def charts_listed(run: RunRow) -> list[tuple[str, str]]:
     ]
 
 
-def chart_of(run: RunRow, name: str, *, query: Query, attempt_id: int | None) -> go.Figure:
-    """Return one chart."""
+def chart_of(run: RunRow, name: str, *, query: Query, attempt: AttemptRow | None) -> go.Figure:
+    """Return one chart; the strip above the heatmap is of `attempt`, or of the run where the query's range says so."""
     if name == "steptime":
-        return _strip(run, query, attempt_id=attempt_id)
+        return _strip(run, query, attempt=attempt)
     return _over_the_run(run, UNDER[name], of_tokens=name == "tokens")
 
 
-def _strip(run: RunRow, query: Query, *, attempt_id: int | None) -> go.Figure:
+def _strip(run: RunRow, query: Query, *, attempt: AttemptRow | None) -> go.Figure:
     """Return step time on the heatmap's own axis and columns."""
-    shown = attempt_id or run.attempt_id
-    first, end, columns = (_whole(query.get(key)) for key in ("from", "to", "columns"))
+    first, end, columns = (whole_of(query.get(key)) for key in ("from", "to", "columns"))
     columns = min(max(columns or COLUMNS, 20), 4000)
-    if shown is None:
+    if attempt is None:
         return figures.step_time(steps=[], median_s=[], own_best_s=run.own_best_step_s)
     if query.get("range") == "run":
         reads = [read for read, _ in _stitched(run, "step_s", columns=columns, first=first, end=end)]
     else:
-        attempt = attempt_by_id(shown)
         view = line_open(attempt, metric="step_s", first=first, end=end, columns=columns, missing_is_empty=True)
         reads = [line_read(view)]
     steps = np.concatenate([read.steps for read in reads]) if reads else np.zeros(0, np.int64)
     values = np.concatenate([read.median for read in reads]) if reads else np.zeros(0)
     ended = np.concatenate([read.ended_s for read in reads]) if reads else np.zeros(0)
     on_time = query.get("axis") == "time"
-    slow = _slow_since(run) if run.slow and run.attempt_id == shown else None
+    slow = _slow_since(run) if run.slow and run.attempt_id == attempt.id else None
     return figures.step_time(
         steps=steps.tolist(),
         median_s=figures.gaps(values),
@@ -85,10 +83,6 @@ def _strip(run: RunRow, query: Query, *, attempt_id: int | None) -> go.Figure:
         times=_times(ended) if on_time else None,
         slow_since=None if on_time else slow,
     )
-
-
-def _whole(text: str | None) -> int | None:
-    return int(text) if text and text.isdigit() and len(text) < 16 else None
 
 
 def _times(ended_s: np.ndarray) -> list[datetime | None]:
@@ -149,7 +143,6 @@ def _over_the_run(run: RunRow, chart: Chart, *, of_tokens: bool) -> go.Figure:
         unit=chart.unit,
         flags=[*starts[-6:], *_broken(run, chart)],
         reference=reference,
-        from_zero=chart.from_zero,
     )
 
 

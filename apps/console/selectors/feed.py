@@ -5,6 +5,7 @@ from typing import Any
 
 from apps.common.clock import rfc3339
 from apps.common.errors import BadRequest
+from apps.console.words import whole_of
 from apps.fleet.selectors import cluster_by_name, node_by_code
 from apps.journal.choices import StreamKey
 from apps.journal.selectors import events_after
@@ -30,10 +31,11 @@ def streams_named(names: list[str]) -> dict[str, FeedStream]:
     """
     found: dict[str, FeedStream] = {}
     for text in names:
-        name, sign, seq = text.rpartition("@")
-        if not sign or not seq.isdigit():
+        name, _, number = text.rpartition("@")
+        seq = whole_of(number)
+        if not name or seq is None:
             raise BadRequest(f"stream: “{text[:80]}” has no @NUMBER at its end.")
-        found[name] = FeedStream(key=stream_by_name(name), seq=int(seq))
+        found[name] = FeedStream(key=stream_by_name(name), seq=seq)
     return found
 
 

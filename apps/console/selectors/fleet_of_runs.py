@@ -11,7 +11,7 @@ from apps.fleet.selectors import clusters_all, exclusions_of
 from apps.incidents.choices import UNRESOLVED
 from apps.incidents.selectors import IncidentRow, incidents_of
 from apps.runs.choices import RUN_TOKENS, EndReason, RunState
-from apps.runs.selectors import RunRow, attempts_of, runs_all
+from apps.runs.selectors import RunRow, attempts_by_id, runs_all
 
 NEEDS = {"HUNG": 0, "STOPPED": 1, "GAVE_UP": 1, "SILENT": 2, "SLOW": 3}
 ORDER = {"RESTARTING": 5, "STARTING": 6, "RUNNING": 7, "QUEUED": 8}
@@ -38,9 +38,6 @@ class RunLine:
     ended_at: datetime | None = None
     strip: list[float | str | None] | None = None
     strip_words: str = ""
-    mfu: float | None = None
-    mfu_best: float | None = None
-    goodput: float | None = None
 
     @property
     def at_risk_digits(self) -> int:
@@ -83,7 +80,7 @@ def runs_page(*, cluster_id: int | None, now: datetime) -> RunsPage:
     needing = [line for line in active if line.needs_person]
     return RunsPage(
         lines=tuple(replace(line, **strip_of(line.run, now=now)) for line in active),
-        ended=tuple(_with_end(line) for line in lines if line.run.state not in ACTIVE),
+        ended=tuple(_with_ends([line for line in lines if line.run.state not in ACTIVE])),
         running=len(live),
         queued=len(active) - len(live),
         gpus=sum(line.run.world_size or 0 for line in live if line.run.attempt_state == "OPEN"),
@@ -138,9 +135,10 @@ def run_line(run: RunRow, *, now: datetime, incident: IncidentRow | None = None,
     )
 
 
-def _with_end(line: RunLine) -> RunLine:
-    attempts = attempts_of(line.run.id, limit=1)
-    return replace(line, ended_at=attempts[0].ended_at if attempts else None)
+def _with_ends(lines: list[RunLine]) -> list[RunLine]:
+    attempts = attempts_by_id([line.run.attempt_id for line in lines if line.run.attempt_id is not None])
+    ends = {line.run.id: attempts.get(line.run.attempt_id or 0) for line in lines}
+    return [replace(line, ended_at=end.ended_at) if (end := ends[line.run.id]) else line for line in lines]
 
 
 def eta_of(run: RunRow, *, pace_s: float | None, now: datetime) -> datetime | None:

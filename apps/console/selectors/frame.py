@@ -10,8 +10,8 @@ from apps.runs.limits import limit_value
 from apps.runs.selectors import RunRow, runs_all
 from apps.telemetry.selectors import door_state, senders_of
 
-ACTIVE = frozenset({"RUNNING", "SLOW", "HUNG", "SILENT", "STARTING", "STOPPED", "RESTARTING", "QUEUED"})
-
+ACTIVE = frozenset({"RUNNING", "SLOW", "HUNG", "SILENT", "STARTING", "STOPPED", "GAVE_UP", "RESTARTING", "QUEUED"})
+"""A run in one of these states stands among those that go on or need somebody; only a finished one has ended."""
 
 BLIND_S = 30.0
 """All senders silent for this long is told across the page; before that the top bar's word is enough."""
@@ -25,7 +25,6 @@ class Watch:
     words: str
     title: str
     blind: bool = False
-    since_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,46 +50,39 @@ def frame_read(*, now: datetime) -> Frame:
 
 def watch_read(active: list[RunRow], *, now: datetime) -> Watch:
     """Return how well Paceline sees: how many senders of open attempts were heard of late, and how far behind it is."""
-    door = door_state()
     blind_at = blind_since()
     if blind_at is not None:
-        return Watch(
-            "crit",
-            "Blind: takes no reports",
-            f"The report door has not answered since {utc(blind_at)}.",
-            True,
-            blind_at,
-        )
+        title = f"The report door has not answered since {utc(blind_at)}; senders keep what they have."
+        return Watch("crit", "Blind: takes no reports", title, blind=True)
+    heard, silent, newest = _senders(active, now=now)
+    everyone = heard + len(silent)
+    if newest is None:
+        return Watch("none", "no senders", "no attempt that is open has reported yet")
+    if not heard:
+        age_s = (now - newest).total_seconds()
+        title = f"No report from any of {count(everyone, 'sender')} since {utc(newest)}. Ingest and database answer."
+        return Watch("crit", f"No reports for {spell(age_s)}", title, blind=age_s >= BLIND_S)
+    waiting_since = door_state().oldest_received_at
+    behind_s = max(0.0, (now - waiting_since).total_seconds()) if waiting_since else 0.0
+    title = (
+        f"silent: {', '.join(silent[:6])}{', …' if len(silent) > 6 else ''}"
+        if silent
+        else "every sender of an open attempt reports"
+    )
+    return Watch("none" if silent else "ok", f"{heard:,} of {everyone:,} senders, {behind_s:.1f} s behind", title)
+
+
+def _senders(active: list[RunRow], *, now: datetime) -> tuple[int, list[str], datetime | None]:
+    """Return how many senders of open attempts are heard, the names of those that are silent, the newest report's time."""
     heard, silent, newest = 0, [], None
     for run in active:
         if run.attempt_id is None or run.attempt_state != "OPEN":
             continue
         limit_s = limit_value(run.limits, "no_telemetry_s")
         for sender in senders_of(run.attempt_id):
-            newest = max(filter(None, (newest, sender.last_received_at)), default=None)
+            newest = max(newest or sender.last_received_at, sender.last_received_at)
             if (now - sender.last_received_at).total_seconds() <= limit_s:
                 heard += 1
             else:
                 silent.append(f"{sender.sender} of {run.slug}")
-    everyone = heard + len(silent)
-    if not everyone:
-        return Watch("none", "no senders", "no attempt that is open has reported yet")
-    if not heard:
-        since = f"newest report {utc(newest)}" if newest else "none has ever reported"
-        age_s = (now - newest).total_seconds() if newest else 0.0
-        age = spell(age_s) if newest else "ever"
-        return Watch(
-            "crit",
-            f"No reports for {age}",
-            f"No report from any of {count(everyone, 'sender')}; {since}.",
-            age_s >= BLIND_S,
-            newest,
-        )
-    behind_s = (now - door.oldest_received_at).total_seconds() if door.oldest_received_at else 0.0
-    title = (
-        f"silent: {', '.join(silent[:6])}{', …' if len(silent) > 6 else ''}"
-        if silent
-        else "every sender of an open attempt reports"
-    )
-    words = f"{heard:,} of {everyone:,} senders, {max(0.0, behind_s):.1f} s behind"
-    return Watch("none" if silent else "ok", words, title)
+    return heard, silent, newest

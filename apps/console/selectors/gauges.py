@@ -1,4 +1,4 @@
-"""Gauges of nodes: a sentence for now, values for the map's overlays, and charts."""
+"""Gauges of nodes: a sentence for now, the newest values, and charts."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -8,16 +8,12 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from apps.console import figures, words
-from apps.console.selectors.ranks import paces_by_node
 from apps.engine.tiles.metrics import metric_of
 from apps.fleet.selectors import NodeRow
-from apps.runs.selectors import RunRow
 from apps.telemetry.selectors.gauges import node_gauges
 
 FRESH = timedelta(minutes=5)
 SHOWN = timedelta(hours=2)
-MOST_RUNS = 20
-"""Runs whose ranks are compared for one map."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,46 +44,29 @@ CHARTS: dict[str, Gauge] = {
 
 def gauges_now(node: NodeRow, *, now: datetime) -> str:
     """Return a node's GPUs in a sentence: 86–88 °C, 1,455 MHz; empty without fresh gauges."""
-    found = node_gauges(node.id, metrics=("temperature_c", "sm_clock_mhz"), since=now - FRESH, until=now)
+    found = gauges_newest(node, ("temperature_c", "sm_clock_mhz"), now=now)
     parts = []
-    heat = _newest(found.get("temperature_c"))
+    heat = found.get("temperature_c")
     if heat is not None and np.isfinite(heat).any():
-        low, high = int(np.nanmin(heat)), int(np.nanmax(heat))
+        low, high = round(float(np.nanmin(heat))), round(float(np.nanmax(heat)))
         parts.append(f"{low}–{high}{words.NBSP}°C" if low != high else f"{low}{words.NBSP}°C")
-    clock = _newest(found.get("sm_clock_mhz"))
+    clock = found.get("sm_clock_mhz")
     if clock is not None and np.isfinite(clock).any():
         parts.append(f"{np.nanmin(clock):,.0f}{words.NBSP}MHz")
     return ", ".join(parts)
 
 
-def _newest(series: tuple[NDArray[np.float64], NDArray[np.float32]] | None) -> NDArray[np.float32] | None:
-    """Return the newest value of each row, NaN where a row has none."""
-    if series is None or not series[1].size:
-        return None
-    values = series[1]
+def gauges_newest(node: NodeRow, metrics: tuple[str, ...], *, now: datetime) -> dict[str, NDArray[np.float32]]:
+    """Return the newest value of each row of some gauges, NaN where a row has none of late; absent gauges are left out."""
+    found = node_gauges(node.id, metrics=metrics, since=now - FRESH, until=now)
+    return {name: _newest(values) for name, (_, values) in found.items() if values.size}
+
+
+def _newest(values: NDArray[np.float32]) -> NDArray[np.float32]:
     known = np.isfinite(values)
     last = values.shape[1] - 1 - np.argmax(known[:, ::-1], axis=1)
     newest = values[np.arange(len(values)), last]
     return np.where(known.any(axis=1), newest, np.nan).astype(np.float32)
-
-
-def overlay_values(
-    nodes: list[NodeRow], runs: list[RunRow], *, now: datetime
-) -> dict[int, dict[str, list[float | None]]]:
-    """Return what the map's overlays draw for each node: GPU temperatures, and its ranks' pace against their peers."""
-    found: dict[int, dict[str, list[float | None]]] = {}
-    for run in runs[:MOST_RUNS]:
-        for node_id, ratios in paces_by_node(run).items():
-            found.setdefault(node_id, {}).setdefault("straggle", []).extend(ratios)
-    for node in nodes:
-        if node.telemetry_state != "FRESH":
-            continue
-        heat = _newest(
-            node_gauges(node.id, metrics=("temperature_c",), since=now - FRESH, until=now).get("temperature_c")
-        )
-        if heat is not None and np.isfinite(heat).any():
-            found.setdefault(node.id, {})["temperature"] = figures.gaps(heat)
-    return found
 
 
 def charts_listed(node: NodeRow, *, now: datetime) -> list[tuple[str, str]]:

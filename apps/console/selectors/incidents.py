@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from apps.diagnosis.choices import LEVEL_TOKENS
-from apps.diagnosis.selectors import FindingRow, findings_of
+from apps.diagnosis.selectors import FindingRow
 from apps.incidents.choices import STATE_TOKENS, UNRESOLVED, IncidentState
 from apps.incidents.selectors import (
     IncidentRow,
@@ -43,7 +43,6 @@ class IncidentPage:
 
     incident: IncidentRow
     token: str
-    level_token: str
     lead: FindingRow | None
     findings: tuple[FindingRow, ...]
     found_after_s: float
@@ -76,7 +75,6 @@ def incident_page(incident: IncidentRow, *, reader_key: str, now: datetime) -> I
     return IncidentPage(
         incident=incident,
         token=state_token(incident),
-        level_token=LEVEL_TOKENS.get(incident.level, "warn"),
         lead=lead,
         findings=tuple(findings),
         found_after_s=max(0.0, (incident.found_at - incident.began_at).total_seconds()),
@@ -139,8 +137,3 @@ def evidence_rows(finding: FindingRow | None) -> list[dict[str, Any]]:
         numbers = isinstance(value, int | float) and isinstance(reference, int | float) and reference
         rows.append({**item, "ratio": value / reference if numbers and value is not None and reference else None})
     return rows
-
-
-def open_findings(run_id: int) -> list[FindingRow]:
-    """Return a run's open findings, newest first."""
-    return findings_of(run_id=run_id, state="OPEN")

@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from apps.common.access import OPERATE, Principal
 from apps.common.errors import PacelineError
 from apps.console import words
-from apps.console.selectors.gauges import gauges_now, overlay_values
+from apps.console.selectors.gauges import gauges_now
+from apps.console.selectors.overlays import overlay_values
 from apps.console.selectors.suspects import ActButton, confirm_href
 from apps.fleet.choices import NodeState
 from apps.fleet.selectors import (
@@ -20,7 +21,7 @@ from apps.fleet.selectors import (
     nodes_of,
 )
 from apps.incidents.choices import UNRESOLVED
-from apps.incidents.selectors import IncidentRow, incidents_of
+from apps.incidents.selectors import IncidentRow, incident_numbers, incidents_of
 from apps.remediation.selectors import restart_preview
 from apps.runs.selectors import RunRow, placement_of, runs_by_id
 
@@ -100,7 +101,7 @@ def nodes_page(*, cluster_name: str, now: datetime) -> NodesPage:
         cluster=cluster,
         racks=_racks(tiles),
         counts=_counts(tiles),
-        ledger=tuple(ledger_lines(ledger, nodes, now=now)),
+        ledger=tuple(ledger_lines(ledger, nodes)),
         ledger_open=sum(row.ended_at is None for row in ledger),
         gpus=sum(len(node.gpus) for node in nodes),
         gpu_models=", ".join(models[:3]),
@@ -108,14 +109,10 @@ def nodes_page(*, cluster_name: str, now: datetime) -> NodesPage:
     )
 
 
-def ledger_lines(rows: list[ExclusionRow], nodes: list[NodeRow], *, now: datetime) -> list[LedgerLine]:
+def ledger_lines(rows: list[ExclusionRow], nodes: list[NodeRow]) -> list[LedgerLine]:
     """Return lines of the ledger, in the order given, with their incidents and the scheduler's word."""
     known = {node.id: node for node in nodes}
-    numbers = (
-        {row.id: row.number for row in incidents_of(now=now, limit=1000)}
-        if any(row.incident_id for row in rows)
-        else {}
-    )
+    numbers = incident_numbers({row.incident_id for row in rows if row.incident_id})
     lines = []
     for row in rows:
         node = known.get(row.node_id)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apps.console import words
+from apps.console.selectors.gauges import gauges_now
 from apps.fleet.selectors import nodes_by_id
 from apps.runs.limits import limit_value
 from apps.runs.selectors import PlacementRow, RunRow, placement_of
@@ -82,7 +83,7 @@ def node_names(placement: PlacementRow | None, world: int) -> list[str]:
     return (found + [""] * world)[:world]
 
 
-def worst_ranks(run: RunRow, found: SettledColumns | None) -> Ranks:
+def worst_ranks(run: RunRow, found: SettledColumns | None, *, now: datetime) -> Ranks:
     """Return the worst nodes and ranks of what `last_steps` read of the newest attempt."""
     if run.attempt_id is None:
         return Ranks((), 0, 0, "", "No attempt has begun.")
@@ -96,11 +97,22 @@ def worst_ranks(run: RunRow, found: SettledColumns | None) -> Ranks:
     ratio = _against_peers(values, _stages(placement, len(values)))
     lines = _lines(values, ratio, found.values.get("communication_s"), placement)
     return Ranks(
-        rows=tuple(lines),
+        rows=tuple(_with_gauges(lines, placement, now=now)),
         steps=len(found.steps),
         within=int(np.sum(ratio <= 1.01)),
         word="compute" if name == "compute_s" else "step time",
     )
+
+
+def _with_gauges(lines: list[RankLine], placement: PlacementRow | None, *, now: datetime) -> list[RankLine]:
+    nodes = nodes_by_id(placement.node_ids).values() if placement else ()
+    wanted = {line.node for line in lines}
+    said = {
+        node.name: gauges_now(node, now=now)
+        for node in nodes
+        if node.name in wanted and node.telemetry_state == "FRESH"
+    }
+    return [replace(line, gpu=said.get(line.node, "")) for line in lines]
 
 
 def paces_by_node(run: RunRow) -> dict[int, list[float | None]]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from apps.common.errors import NotFound
 from apps.common.ids import id_write
 from apps.console.selectors.fleet_of_runs import RunLine, eta_of, run_line
 from apps.console.selectors.plotly import plotly_tag
@@ -98,15 +99,21 @@ def heat_config(run: RunRow, *, attempt: AttemptRow | None, suspects: list[str],
         "gpus_per_node": run.gpus_per_node or 8,
         "metrics": [_metric(name) for name in _metrics_of(attempt)],
         "suspects": suspects,
-        "first_step": run.first_step or 0,
+        "first_step": _first_step(run, attempt),
         "last_step": run.step,
         "columns": FOLLOWED,
+        "config_url": f"/runs/{run.slug}/heat",
         "lanes_url": f"/runs/{run.slug}/lanes",
         "placement_url": f"/runs/{run.slug}/placement{asked}",
         "charts": {"steptime": f"/runs/{run.slug}/charts/steptime{asked}"},
         "plotly": f"/assets/plotly-{plotly_tag()}.js",
         "incident": incidents[0].number if incidents else None,
     }
+
+
+def _first_step(run: RunRow, attempt: AttemptRow | None) -> int:
+    earlier = attempt is not None and attempt.id != run.attempt_id
+    return (attempt.first_step if earlier and attempt else run.first_step) or 0
 
 
 def _metrics_of(attempt: AttemptRow | None) -> list[str]:
@@ -122,17 +129,21 @@ def _metric(name: str) -> dict[str, str]:
     return {"name": name, "label": label, "short": short, "unit": known.unit, "worst": known.worst}
 
 
-def feed_path(run: RunRow, *, page: str = "") -> str:
+def feed_path(run: RunRow) -> str:
     """Return the address of the live feed that starts after what this render shows."""
-    return f"/ws/feed?stream=run:{run.slug}@{stream_seq(StreamKey.run(run.id))}" + (f"&page={page}" if page else "")
+    return f"/ws/feed?stream=run:{run.slug}@{stream_seq(StreamKey.run(run.id))}"
 
 
 def attempt_shown(run: RunRow, attempt_id: int | None) -> AttemptRow | None:
     """Return the attempt a page is about: the one asked for, else the newest.
 
     Raises:
-        NotFound: the one asked for does not exist.
+        NotFound: the one asked for is none of this run's.
     """
-    if attempt_id is not None:
-        return attempt_by_id(attempt_id)
-    return attempt_by_id(run.attempt_id) if run.attempt_id else None
+    wanted = run.attempt_id if attempt_id is None else attempt_id
+    if wanted is None:
+        return None
+    attempt = attempt_by_id(wanted)
+    if attempt.run_id != run.id:
+        raise NotFound(f"This attempt is none of {run.slug}'s.")
+    return attempt

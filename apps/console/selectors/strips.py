@@ -35,7 +35,9 @@ def strip_of(run: RunRow, *, now: datetime) -> dict[str, Any]:
         if attempt.last_step is None:
             continue
         first = max(attempt.first_step or 0, attempt.last_step - int(CELLS * CELL_S / best) - 1)
-        read = line_read(line_open(attempt, metric="step_s", first=first, end=attempt.last_step + 1, columns=COLUMNS))
+        end = attempt.last_step + 1
+        view = line_open(attempt, metric="step_s", first=first, end=end, columns=COLUMNS, missing_is_empty=True)
+        read = line_read(view)
         _fill(cells, read.median.astype(float), read.ended_s, began=began, best_s=best)
     return {"strip": cells, "strip_words": strip_words(cells)}
 

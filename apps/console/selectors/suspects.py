@@ -18,7 +18,6 @@ from apps.remediation.selectors import GuardRow, Preview, Price, restart_preview
 from apps.runs.selectors import RunRow, placement_of, run_by_id
 
 LEVELS = {"CRITICAL": 0, "WARNING": 1, "INFO": 2}
-MOMENTS = {"NOW": "now", "CHECKPOINT_FIRST": "checkpoint first", "NEXT_CHECKPOINT": "at the next save"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +63,13 @@ class Suspects:
     main: SuspectCard | None
     others: tuple[SuspectCard, ...]
     undecided: tuple[DetectorRow, ...]
-    undecided_more: int
+    undecided_total: int
     open: int
+
+    @property
+    def undecided_more(self) -> int:
+        """Return how many checks lack evidence beside those that are listed."""
+        return self.undecided_total - len(self.undecided)
 
 
 def suspects_of(run: RunRow, *, who: Principal, now: datetime, undecided_most: int = 3) -> Suspects:
@@ -83,7 +87,7 @@ def suspects_of(run: RunRow, *, who: Principal, now: datetime, undecided_most: i
         main=main,
         others=tuple(card for card in cards if card is not main),
         undecided=tuple(undecided[:undecided_most]),
-        undecided_more=max(0, len(undecided) - undecided_most),
+        undecided_total=len(undecided),
         open=len(loud),
     )
 

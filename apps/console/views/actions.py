@@ -16,6 +16,7 @@ from apps.common.ids import id_read, id_write
 from apps.console.selectors.actions import action_token, confirm_page, stepper
 from apps.console.selectors.run import feed_path
 from apps.console.views.kit import back_to, page, render_page, render_part
+from apps.console.words import whole_of
 from apps.fleet.selectors import NodeRow, node_by_code, node_by_id
 from apps.journal.choices import Source
 from apps.remediation.choices import ActionKind, ActionState
@@ -103,12 +104,11 @@ def _preview(request: HttpRequest, run: RunRow | None, node: NodeRow | None, mom
     kind = _given(request, "kind")
     if kind not in KINDS:
         raise BadRequest(f"kind: must be one of {', '.join(KINDS)}.")
-    step = _given(request, "from_step")
     return action_preview(
         kind=kind,
         run=run,
         node=node,
-        from_step=int(step) if step.isdigit() else None,
+        from_step=whole_of(_given(request, "from_step")),
         reason=_given(request, "reason"),
         moment=_given(request, "when") or "NOW",
         now=moment,
@@ -118,11 +118,10 @@ def _preview(request: HttpRequest, run: RunRow | None, node: NodeRow | None, mom
 def _ask(request: HttpRequest, who: Principal, run: RunRow | None, node: NodeRow | None) -> HttpResponse:
     moment = now()
     by_hand = _given(request, "done") == "1"
-    kind, step, finding = _given(request, "kind"), _given(request, "from_step"), _given(request, "finding")
-    attempt = _given(request, "expected_attempt")
+    kind, finding, step = _given(request, "kind"), _given(request, "finding"), whole_of(_given(request, "from_step"))
     options: dict[str, Any] = {"when": _given(request, "when") or "NOW", "confirm": _given(request, "confirm").strip()}
-    if step.isdigit():
-        options["from_step"] = int(step)
+    if step is not None:
+        options["from_step"] = step
     if by_hand:
         options = {"done": kind, "command": _given(request, "command")}
     wish: dict[str, Any] = {
@@ -132,7 +131,7 @@ def _ask(request: HttpRequest, who: Principal, run: RunRow | None, node: NodeRow
         "reason": _given(request, "reason"),
         "options": options,
         "expected_state": {
-            "attempt": int(attempt) if attempt.isdigit() else None,
+            "attempt": whole_of(_given(request, "expected_attempt")),
             "state": _given(request, "expected_state"),
         }
         if run

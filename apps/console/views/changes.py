@@ -17,6 +17,7 @@ from apps.accounts.services import role_set, sign_in_link_create, token_create, 
 from apps.common.access import Principal
 from apps.common.clock import now
 from apps.common.errors import BadRequest
+from apps.console.words import whole_of
 from apps.fleet.selectors import cluster_by_name
 from apps.incidents.services import notice_target_enable, notice_target_put
 from apps.journal.choices import Source
@@ -163,10 +164,10 @@ def number(request: HttpRequest, name: str) -> int:
     Raises:
         BadRequest: it is none.
     """
-    text = request.POST.get(name, "")
-    if not text.isdigit() or len(text) > 15:
+    found = whole_of(request.POST.get(name))
+    if found is None:
         raise BadRequest(f"{name}: not a whole number.")
-    return int(text)
+    return found
 
 
 FORMS: dict[str, Callable[[HttpRequest, Principal], Next]] = {

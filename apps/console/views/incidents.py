@@ -14,6 +14,7 @@ from apps.common.errors import BadRequest, NotFound
 from apps.console.selectors.incidents import evidence_rows, incident_page, incidents_page
 from apps.console.selectors.suspects import incident_next
 from apps.console.views.kit import back_to, page, render_page, render_part
+from apps.console.words import whole_of
 from apps.diagnosis.choices import CLASS_LABELS
 from apps.incidents import services
 from apps.incidents.choices import Answer, IncidentState
@@ -26,6 +27,8 @@ LINE = re.compile(r"^\s*(\d{1,2}:\d{2}(?::\d{2})?)\s+(.+)$")
 CLOCK = re.compile(r"^(?:(\d{4})-(\d{2})-(\d{2})[ T])?(\d{1,2}):(\d{2})(?::(\d{2}))?$")
 PARTS = ("head", "timeline", "rail")
 MOST_LINES = 200
+MOST_OFFSET_MIN = 18 * 60
+"""No zone is further from UTC."""
 AHEAD = timedelta(minutes=2)
 """A writer's clock may be this far ahead of ours before a time without a day means yesterday."""
 
@@ -142,16 +145,14 @@ def notes(request: HttpRequest, number: int, *, who: Principal) -> HttpResponse:
     """Write a note, or one for each line of a paste that begins with a time."""
     moment = now()
     row = incident_by_code(str(number), now=moment)
-    for at, text in _notes_of(request, moment):
-        services.note_add(
-            incident_id=row.id,
-            text=text,
-            happened_at=at,
-            author_key=who.key,
-            author_name=who.name,
-            source=Source.WEB,
-            now=moment,
-        )
+    services.notes_add(
+        incident_id=row.id,
+        notes=_notes_of(request, moment),
+        author_key=who.key,
+        author_name=who.name,
+        source=Source.WEB,
+        now=moment,
+    )
     return _timeline(request, row, who)
 
 
@@ -169,7 +170,8 @@ def _notes_of(request: HttpRequest, moment: datetime) -> list[tuple[datetime | N
 
 def _offset(request: HttpRequest) -> int:
     text = request.POST.get("offset_min", "0")
-    return int(text) if text.lstrip("-").isdigit() and abs(int(text)) <= 1080 else 0
+    minutes = whole_of(text.removeprefix("-")) or 0
+    return 0 if minutes > MOST_OFFSET_MIN else -minutes if text.startswith("-") else minutes
 
 
 def moment_of(text: str, moment: datetime, offset_min: int) -> datetime:
@@ -189,9 +191,9 @@ def moment_of(text: str, moment: datetime, offset_min: int) -> datetime:
         said = datetime(
             year or local.year, month or local.month, day or local.day, hour or 0, minute or 0, second or 0, tzinfo=UTC
         )
-    except ValueError as error:
+        at = said - timedelta(minutes=offset_min)
+    except (ValueError, OverflowError) as error:
         raise BadRequest(f"at: “{text[:40]}” is no time of the calendar.") from error
-    at = said - timedelta(minutes=offset_min)
     return at - timedelta(days=1) if year is None and at > moment + AHEAD else at
 
 
@@ -208,10 +210,9 @@ def note(request: HttpRequest, number: int, note_id: int, *, who: Principal) -> 
         )
         return _timeline(request, row, who)
     at = request.POST.get("at", "").strip()
-    version = request.POST.get("version", "")
     services.note_edit(
         note_id=note_id,
-        version=int(version) if version.isdigit() else 0,
+        version=whole_of(request.POST.get("version")) or 0,
         text=request.POST.get("text", ""),
         happened_at=moment_of(at, moment, _offset(request)) if at else None,
         author_key=who.key,

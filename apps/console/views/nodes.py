@@ -56,7 +56,7 @@ def node(request: HttpRequest, cluster: str, name: str, *, who: Principal) -> Ht
         card=node_card(row, who=who, now=moment),
         charts=charts_listed(row, now=moment),
         plotly=f"/assets/plotly-{plotly_tag()}.js",
-        ledger=ledger_lines(exclusions_of(node_id=row.id), [row], now=moment),
+        ledger=ledger_lines(exclusions_of(node_id=row.id), [row]),
         findings=findings_of(node=row.name, cluster_id=row.cluster_id, limit=20),
         actions=actions_listed(actions_of(node_id=row.id, limit=10)),
         rows=latest_first(events_latest(stream, limit=100)),

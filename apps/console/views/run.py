@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from apps.common.access import OPERATE, Principal
 from apps.common.clock import now
-from apps.common.errors import NotFound
+from apps.common.errors import BadRequest, NotFound
 from apps.common.ids import id_read
 from apps.console.selectors.allowed import allowed_of
 from apps.console.selectors.charts import CHARTS, chart_of, charts_listed
@@ -22,17 +22,20 @@ from apps.console.selectors.senders import arrivals_of
 from apps.console.selectors.suspects import suspect_nodes, suspects_of
 from apps.console.selectors.timeline import run_timeline
 from apps.console.views.kit import back_to, page, render_page, render_part
+from apps.console.words import whole_of
 from apps.diagnosis.services import finding_mute
 from apps.journal.choices import Source
 from apps.runs.selectors import RunRow, run_by_code
 
 Context = dict[str, Any]
 
+MOST_QUIET_MIN = 366 * 24 * 60
+
 MODULES = tuple(
     f"js/{name}.js"
     for name in (
         *("page", "settings", "times", "keys", "feed", "strips", "forms", "ramp", "run", "heatstate", "heatview"),
-        *("cells", "heatmap", "heatinput", "axis", "heatrows", "card", "lanes", "svg", "charts"),
+        *("cells", "heatmap", "heatinput", "axis", "heatrows", "card", "lanes", "svg", "charts", "moved"),
     )
 )
 """The page's scripts, named in its head so that a browser asks for all at once and not level by level."""
@@ -49,7 +52,10 @@ def _suspects(run: RunRow, *, moment: datetime, who: Principal) -> Context:
 def _ranks(run: RunRow, *, moment: datetime, who: Principal) -> Context:  # noqa: ARG001
     found = last_steps(run.attempt_id)
     suspects = suspect_nodes(run.id)
-    return {"ranks": worst_ranks(run, found), "phases": phases_of(run, found, suspects=suspects, now=moment)}
+    return {
+        "ranks": worst_ranks(run, found, now=moment),
+        "phases": phases_of(run, found, suspects=suspects, now=moment),
+    }
 
 
 def _now(run: RunRow, *, moment: datetime, who: Principal) -> Context:  # noqa: ARG001
@@ -125,6 +131,14 @@ def part(request: HttpRequest, slug: str, name: str, *, who: Principal) -> HttpR
 
 
 @page()
+def heat(request: HttpRequest, slug: str, *, who: Principal) -> HttpResponse:  # noqa: ARG001 - whoever may read may see it
+    """Answer what the heatmap must know again once another attempt or another suspect stands: see `heat_config`."""
+    row = run_by_code(slug)
+    shown = attempt_shown(row, _asked_attempt(request))
+    return JsonResponse(heat_config(row, attempt=shown, suspects=suspect_nodes(row.id), now=now()))
+
+
+@page()
 def lanes(request: HttpRequest, slug: str, *, who: Principal) -> HttpResponse:  # noqa: ARG001 - whoever may read may see it
     """Answer the event lanes under the heatmap as JSON."""
     return JsonResponse({"lanes": lanes_of(run_by_code(slug), now=now())})
@@ -142,18 +156,21 @@ def chart(request: HttpRequest, slug: str, name: str, *, who: Principal) -> Http
     """Answer one chart as a Plotly figure in JSON."""
     if name not in CHARTS:
         raise NotFound(f"A run's page has no chart “{name}”.")
-    figure = chart_of(run_by_code(slug), name, query=request.GET, attempt_id=_asked_attempt(request))
+    row = run_by_code(slug)
+    figure = chart_of(row, name, query=request.GET, attempt=attempt_shown(row, _asked_attempt(request)))
     return HttpResponse(figure.to_json(), content_type="application/json")
 
 
 @page(scope=OPERATE, methods=("POST",))
 def mute(request: HttpRequest, slug: str, number: int, *, who: Principal) -> HttpResponse:
     """Keep quiet about a finding, for a time or for good."""
-    moment, minutes = now(), request.POST.get("for", "")
+    moment, minutes = now(), whole_of(request.POST.get("for"))
+    if minutes is not None and minutes > MOST_QUIET_MIN:
+        raise BadRequest("for: more than a year; keep quiet for good instead.")
     finding_mute(
         finding_id=number,
         reason=request.POST.get("reason", ""),
-        until_at=moment + timedelta(minutes=int(minutes)) if minutes.isdigit() else None,
+        until_at=None if minutes is None else moment + timedelta(minutes=minutes),
         by=who.name,
         source=Source.WEB,
         now=moment,

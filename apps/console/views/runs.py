@@ -11,6 +11,7 @@ from apps.common.errors import NotFound
 from apps.console.selectors.fleet_of_runs import runs_page
 from apps.console.selectors.frame import frame_read
 from apps.console.views.kit import page, render_page, render_part
+from apps.console.words import whole_of
 from apps.fleet.selectors import cluster_by_name, clusters_all, node_by_code
 from apps.runs.selectors import run_by_code
 
@@ -33,8 +34,8 @@ def runs(request: HttpRequest, *, who: Principal) -> HttpResponse:
 
 @page()
 def watch(request: HttpRequest, *, who: Principal) -> HttpResponse:
-    """Answer the watch state of the top bar."""
-    return render_part(request, "console/parts/watch.html", who=who, watch=frame_read(now=now()).watch)
+    """Answer the watch state of the top bar, and the banner that stands on every page while nothing is seen."""
+    return render_part(request, "console/parts/watch.html", who=who, watch=frame_read(now=now()).watch, live=True)
 
 
 @page()
@@ -42,8 +43,8 @@ def find(request: HttpRequest, *, who: Principal) -> HttpResponse:  # noqa: ARG0
     """Go to the run, node or incident that `?q=` names."""
     text = request.GET.get("q", "").strip()
     number = text.upper().removeprefix("INC-")
-    if number.isdigit():
-        return HttpResponseRedirect(reverse("incident", args=[int(number)]))
+    if whole_of(number) is not None:
+        return HttpResponseRedirect(reverse("incident", args=[number]))
     try:
         return HttpResponseRedirect(reverse("run", args=[run_by_code(text).slug]))
     except NotFound:

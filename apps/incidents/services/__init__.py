@@ -2,7 +2,7 @@
 
 from apps.incidents.services.absorb import findings_absorb
 from apps.incidents.services.counts import counts_mend
-from apps.incidents.services.notes import note_add, note_edit, note_pin
+from apps.incidents.services.notes import note_add, note_edit, note_pin, notes_add
 from apps.incidents.services.notices import (
     mail_recipients,
     notice_target_enable,
@@ -32,6 +32,7 @@ __all__ = [
     "note_add",
     "note_edit",
     "note_pin",
+    "notes_add",
     "notice_target_enable",
     "notice_target_put",
     "notices_send",

@@ -1,5 +1,6 @@
 """Notes: what people write, at the moment it is about; edits keep what was said before."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from apps.common.errors import BadRequest, Conflict, Forbidden, NotFound
@@ -46,6 +47,35 @@ def note_add(
         )
         _say(log, incident, note, "note.added", by=author_name, source=source)
         return note.pk
+
+
+def notes_add(
+    *,
+    incident_id: int,
+    notes: Sequence[tuple[datetime | None, str]],
+    author_key: str,
+    author_name: str,
+    source: str,
+    now: datetime,
+) -> list[int]:
+    """Write notes, each a moment (None: now) and its text, all of them or none; return their rows.
+
+    Raises:
+        BadRequest: one of them says nothing, too much, or of a moment that lies ahead. NotFound: no such incident.
+    """
+    with recording(now=now):
+        return [
+            note_add(
+                incident_id=incident_id,
+                text=text,
+                happened_at=happened_at,
+                author_key=author_key,
+                author_name=author_name,
+                source=source,
+                now=now,
+            )
+            for happened_at, text in notes
+        ]
 
 
 def note_edit(

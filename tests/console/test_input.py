@@ -1,0 +1,91 @@
+"""What comes in from addresses and forms is read as it is meant, or refused with a sentence; never a failure of ours."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from apps.common.errors import BadRequest
+
+ODD = ["²", "9" * 40, "-1", "1e3"]
+"""Texts that look like numbers: `isdigit` takes the first, `int` the others."""
+
+
+@pytest.fixture
+def desk(client_as: Any, operator: Any, incident: Any, pace: Any) -> Client:
+    """An operator's browser in front of a run in trouble, with an incident."""
+    return client_as(operator)
+
+
+class TestAddresses:
+    @pytest.mark.parametrize("number", ODD)
+    @pytest.mark.parametrize(
+        "address",
+        [
+            "/find?q={}",
+            "/find?q=INC-{}",
+            "/runs/dense-7b/charts/steptime?from={0}&to={0}&columns={0}",
+            "/runs/dense-7b/actions/new?kind=RESTART_RUN&from_step={}",
+            "/runs/dense-7b?attempt={}",
+            "/runs/dense-7b/heat?attempt={}",
+        ],
+    )
+    def test_a_number_that_is_none_fails_nothing(self, desk: Client, address: str, number: str) -> None:
+        assert desk.get(address.format(number)).status_code < 500
+
+    def test_an_incident_is_found_by_its_number(self, desk: Client, incident: Any) -> None:
+        assert desk.get(f"/find?q=inc-{incident.number}")["Location"] == f"/incidents/{incident.number}"
+
+    @pytest.mark.parametrize("address", ["/runs/dense-7b", "/runs/dense-7b/heat", "/runs/dense-7b/placement"])
+    def test_an_attempt_of_another_run_is_none_of_this_runs(
+        self, desk: Client, make_run: Any, make_attempt: Any, address: str
+    ) -> None:
+        from apps.common.ids import id_write
+
+        other = make_attempt(make_run("other-7b"), key="slurm:9.0.0")
+
+        assert desk.get(f"{address}?attempt={id_write('att', other.id)}").status_code == 404
+
+
+class TestForms:
+    @pytest.mark.parametrize("minutes", ["²", "9" * 15])
+    def test_a_time_to_keep_quiet_that_nobody_lives_to_see_is_refused(self, desk: Client, minutes: str) -> None:
+        from apps.diagnosis.selectors import findings_of
+
+        number = findings_of(state="OPEN")[0].id
+        form = {"reason": "known, filter change", "for": minutes}
+
+        assert desk.post(f"/runs/dense-7b/findings/{number}/mute", form).status_code < 500
+
+    @pytest.mark.parametrize("version", ODD)
+    def test_an_edit_of_a_version_that_is_none_is_refused(self, desk: Client, incident: Any, version: str) -> None:
+        from apps.incidents.models import Note
+
+        desk.post(f"/incidents/{incident.number}/notes", {"text": "one"})
+        address = f"/incidents/{incident.number}/notes/{Note.objects.get().pk}"
+
+        assert desk.post(address, {"text": "two", "version": version}).status_code == 409
+
+    @pytest.mark.parametrize(("text", "minutes"), [("60", 60), ("-300", -300), ("²", 0), ("9999", 0), ("--5", 0)])
+    def test_a_zone_is_taken_as_far_as_zones_go(self, rf: Any, text: str, minutes: int) -> None:
+        from apps.console.views.incidents import _offset
+
+        assert _offset(rf.post("/", {"offset_min": text})) == minutes
+
+    def test_the_first_hours_of_the_calendar_are_refused(self) -> None:
+        from apps.console.views.incidents import moment_of
+
+        with pytest.raises(BadRequest, match="calendar"):
+            moment_of("0001-01-01 00:00", datetime(2026, 12, 1, tzinfo=UTC), 600)
+
+    def test_of_pasted_lines_all_are_kept_or_none(self, desk: Client, incident: Any) -> None:
+        from apps.incidents.models import Note
+
+        address = f"/incidents/{incident.number}/notes"
+        refused = desk.post(address, {"text": f"02:05 looked at trn018\n02:07 {'x' * 20_001}"})
+
+        assert refused.status_code == 400
+        assert Note.objects.count() == 0

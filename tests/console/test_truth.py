@@ -1,0 +1,165 @@
+"""Sentences of pages are so: what lacks evidence, what is blind, what was sent, who needs somebody."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from django.test import Client
+
+from tests.telemetry.reports import Site, packed
+
+
+@pytest.fixture
+def page(client_as: Any, viewer: Any) -> Client:
+    return client_as(viewer)
+
+
+@pytest.fixture
+def reports(attempt: Any, now: datetime) -> Any:
+    """Let all ranks report some metrics over thirty steps, folded."""
+
+    def send(*names: str) -> None:
+        site = Site(attempt.id, now)
+        values = {name: np.full((8, 30), 1.0, np.float32) for name in names}
+        ended = [(now + timedelta(seconds=step)).isoformat() for step in range(30)]
+        site.put(steps={**packed(range(8), range(30), values), "ended_at": ended}, at=31.0)
+        site.fold(after=32.0)
+
+    return send
+
+
+def undecided(attempt: Any, now: datetime, *causes: str) -> None:
+    """Let detectors say that they lack evidence."""
+    from apps.diagnosis.models import DetectorState
+
+    for cause in causes:
+        DetectorState.objects.create(
+            attempt_id=attempt.id, cause=cause, answer="UNDECIDED", sentence=f"{cause} lacks steps.", evaluated_at=now
+        )
+
+
+class TestSuspects:
+    def test_checks_that_lack_evidence_are_counted(self, page: Client, attempt: Any, now: datetime) -> None:
+        undecided(attempt, now, "hang", "rank_lost", "numeric_fault", "no_telemetry")
+
+        shown = page.get("/runs/dense-7b").text
+
+        assert "4 checks still lack evidence." in shown
+        assert "0 open, 4 undecided" in shown
+        assert "1 more check lacks evidence." in shown
+        assert "every check has its evidence" not in shown
+
+    def test_without_such_checks_all_have_their_evidence(self, page: Client, attempt: Any) -> None:
+        assert "every check has its evidence" in page.get("/runs/dense-7b").text
+
+
+class TestBlind:
+    def test_a_door_that_does_not_answer_is_not_said_to_answer(self, page: Client, attempt: Any, now: datetime) -> None:
+        from apps.incidents.models import Watch
+
+        Watch.objects.update_or_create(pk=1, defaults={"blind_since_at": now, "checked_at": now})
+
+        for shown in (page.get("/runs").text, page.get("/watch", headers={"HX-Request": "true"}).text):
+            assert "Paceline sees nothing" in shown
+            assert "has not answered since 2026-11-30 12:00:00 UTC" in shown
+            assert "Ingest and database answer" not in shown
+
+    def test_silence_of_all_senders_is_told_with_what_still_answers(self, page: Client, reports: Any) -> None:
+        reports("step_s")
+
+        shown = page.get("/watch", headers={"HX-Request": "true"}).text
+
+        assert 'hx-swap-oob="innerHTML"' in shown
+        assert "No report from any of 1 sender since 2026-11-30 12:00:31 UTC. Ingest and database answer." in shown
+
+
+class TestRuns:
+    def test_a_run_whose_ranks_send_no_step_time_is_listed_like_others(
+        self, page: Client, run: Any, attempt: Any, reports: Any
+    ) -> None:
+        from apps.runs.services import status_update
+
+        reports("compute_s")
+        status_update(run_id=run.id, own_best_step_s=1.0)
+
+        answer = page.get("/runs")
+
+        assert answer.status_code == 200
+        assert 'href="/runs/dense-7b"' in answer.text
+
+    def test_a_run_that_was_given_up_needs_somebody(self, page: Client, run: Any, attempt: Any, now: datetime) -> None:
+        from apps.runs.services import attempt_end, status_update
+
+        attempt_end(attempt_id=attempt.id, reason="CANCELLED", authority="ORDER", by="x", source="API", now=now)
+        status_update(run_id=run.id, gave_up=True)
+
+        shown = page.get("/runs").text
+
+        assert "Gave up" in shown
+        assert "1 nobody has taken yet" in shown
+
+    def test_many_ended_runs_cost_no_more_than_one(
+        self, page: Client, make_run: Any, make_attempt: Any, now: datetime, django_assert_max_num_queries: Any
+    ) -> None:
+        from django.db import connection
+        from django.test.utils import CaptureQueriesContext
+
+        from apps.runs.services import attempt_end
+
+        def end(slug: str) -> None:
+            row = make_attempt(make_run(slug), key=f"slurm:{slug}.0")
+            attempt_end(attempt_id=row.id, reason="FINISHED", authority="CLIENT", by="x", source="API", now=now)
+
+        end("first")
+        page.get("/runs?show=ended")
+        with CaptureQueriesContext(connection) as of_one:
+            page.get("/runs?show=ended")
+        for number in range(8):
+            end(f"more-{number}")
+
+        with django_assert_max_num_queries(len(of_one)):
+            page.get("/runs?show=ended")
+
+
+class TestRanks:
+    def test_gpus_of_a_node_that_sends_gauges_are_in_the_table(
+        self, page: Client, attempt: Any, reports: Any, monkeypatch: Any, now: datetime
+    ) -> None:
+        from apps.fleet.models import NodeStatus
+
+        reports("step_s", "compute_s")
+        NodeStatus.objects.filter(node__name="trn001").update(telemetry_state="FRESH")
+        gauges(attempt, now)
+        monkeypatch.setattr("apps.console.views.run.now", lambda: now + timedelta(seconds=60))
+
+        shown = page.get("/runs/dense-7b/parts/ranks").text
+
+        assert "61–88\u00a0°C, 1,455\u00a0MHz" in shown
+        assert "not sent" in shown  # the other node sends none
+
+
+def gauges(attempt: Any, now: datetime) -> None:
+    """The sender of trn001 reports its two GPUs."""
+    import orjson
+
+    from apps.fleet.selectors import node_by_code
+    from apps.telemetry.models import Inbox
+    from apps.telemetry.services.fold import cluster_fold
+    from apps.telemetry.services.heads import head_read
+
+    node = node_by_code("north:trn001")
+    gpus = [
+        {"gpu": f"GPU-{slot}", "index": slot, "temperature_c": heat, "sm_clock_mhz": clock}
+        for slot, (heat, clock) in enumerate(((60.6, 1980.0), (87.7, 1455.0)))
+    ]
+    body = orjson.dumps({"sender": "trn001-node", "boot": "b", "seq": 1, "sent_at": now.isoformat(), "gpus": gpus})
+    head = head_read(body, scope_kind="NODE", default_sender="trn001")
+    Inbox.objects.create(
+        owner_kind="CLUSTER", owner_id=node.cluster_id, scope_kind="NODE", scope_id=node.id, received_at=now,
+        sender=head.sender, boot=head.boot, seq=head.seq, sent_at=head.sent_at, newest_step=head.newest_step,
+        beats=head.beats, exits=head.exits, body=head.body,
+    )  # fmt: skip
+    cluster_fold(cluster_id=node.cluster_id, now=now)
