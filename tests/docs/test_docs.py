@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from django.core.management import get_commands
+from django.urls import resolve
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACKED = subprocess.run(
@@ -36,6 +37,19 @@ class TestDocuments:
         }
 
         assert missing - internal == set()
+
+    def test_some_document_names_every_variable(self) -> None:
+        text = "".join(document.read_text(encoding="utf-8") for document in DOCUMENTS)
+        internal = {"PACELINE_LIMITS"}  # a setting of ours that happens to begin like a variable
+
+        assert {name for name in environment_names("apps", "client/src") if name not in text} - internal == set()
+
+    @pytest.mark.parametrize("document", DOCUMENTS, ids=TRACKED)
+    def test_names_only_addresses_of_rest_that_exist(self, document: Path) -> None:
+        named = re.findall(r"/(api/v1/[\w/{}.-]*[\w}])", document.read_text(encoding="utf-8"))
+
+        for address in named:
+            resolve("/" + re.sub(r"\{\w+\}", "1", address))  # raises where nobody answers
 
     def test_client_names_every_variable_of_the_client(self) -> None:
         text = (ROOT / "client/README.md").read_text(encoding="utf-8")
