@@ -73,13 +73,27 @@ class TestRanksNow:
         site.fold()
         site.put(boot="second", seq=1, at=5, beats=[beat(0, 50)])
         site.fold(5)
-        site.put(boot="first", seq=2, at=9, beats=[beat(0, 8)])
+        site.put(boot="first", seq=2, at=9, sent=1, beats=[beat(0, 8)])
 
         waiting = ranks_now(site.attempt_id, later(9))
         site.fold(9)
         folded = ranks_now(site.attempt_id, later(9))
 
         assert (waiting.step.tolist(), folded.step.tolist()) == ([50], [50])
+
+    def test_a_sender_speaks_of_now_though_its_predecessor_was_heard_after_it(self, site: Site, later: Any) -> None:
+        site.put(boot="second", seq=1, at=10, beats=[beat(0, 50)])
+        site.fold(10)
+        site.put(boot="first", seq=1, at=11, sent=2, beats=[beat(0, 7)])  # from the spool, where nobody had heard it
+        site.fold(11)
+        site.put(boot="second", seq=2, at=15, beats=[beat(0, 60)], drops={"full spool": 1})
+
+        waiting = ranks_now(site.attempt_id, later(15))
+        site.fold(15)
+        folded = ranks_now(site.attempt_id, later(15))
+
+        assert (waiting.step.tolist(), folded.step.tolist()) == ([60], [60])
+        assert senders_of(site.attempt_id)[0].drops == {"full spool": 1}
 
     def test_a_beat_of_a_rank_that_cannot_be_is_refused(self, site: Site, now: datetime) -> None:
         site.put(beats=[beat(0, 1), beat(99, 1), {"rank": -3, "step": 1}, {"step": 4}])

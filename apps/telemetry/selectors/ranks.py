@@ -16,14 +16,15 @@ MOST_WAITING = 20_000
 """Newest waiting reports whose beats are looked at: in a fuller inbox these are the last half minute."""
 
 _WAITING = """SELECT i.beats, i.received_at FROM (
-    SELECT sender, boot, seq, beats, received_at FROM telemetry_inbox
+    SELECT sender, boot, seq, sent_at, beats, received_at FROM telemetry_inbox
     WHERE owner_kind = %s AND owner_id = %s ORDER BY id DESC LIMIT %s) i
 LEFT JOIN telemetry_folded f ON f.scope_kind = %s AND f.scope_id = %s AND f.sender = i.sender AND f.boot = i.boot
 WHERE i.beats IS NOT NULL AND i.seq > coalesce(f.highest, -1) AND NOT EXISTS (
     SELECT 1 FROM telemetry_folded newer WHERE newer.scope_kind = f.scope_kind AND newer.scope_id = f.scope_id
-        AND newer.sender = f.sender AND newer.first_heard_at > f.first_heard_at)"""
-"""Neither below the highest folded number nor of a process that another one followed: by the rule of the fold such a
-report is late and says nothing about now."""
+        AND newer.sender = f.sender AND newer.first_heard_at > f.first_heard_at
+        AND (newer.last_sent_at < i.sent_at) IS NOT TRUE)"""
+"""Neither below the highest folded number nor of a process that another one followed: by the rule of the fold
+(`numbered`) such a report is late and says nothing about now."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -103,7 +103,7 @@ def _fold_some(work: _Work, rows: Sequence[WaitingRow], found: dict[int, bytes])
 def _fold_rows(work: _Work, rows: Sequence[WaitingRow], found: dict[int, bytes]) -> None:
     processes = processes_load({(row.scope_kind, row.scope_id, row.sender) for row in rows})
     ordered = numbered(rows, processes)
-    entries = [Entry(n.row, n.process, n.late, n.nth, report_parse(found[n.row.id])) for n in ordered]
+    entries = [Entry(n.row, n.process, n.late, n.nth, n.is_now, report_parse(found[n.row.id])) for n in ordered]
     entries = _room_for_senders(work, entries)
     refusals_of(entries, work.refusals)
     bounds = _bounds(work)

@@ -19,12 +19,13 @@ OFFSET_SPAN = timedelta(minutes=5)
 class Entry:
     """One report: its row, its sender's process, whether it only fills empty cells, and what it says.
 
-    `nth` counts the reports of the same sender before it in this fold."""
+    `nth` counts the reports of the same sender before it in this fold. `is_now`: what it says of the moment holds."""
 
     row: WaitingRow
     process: Process
     late: bool
     nth: int
+    is_now: bool
     parsed: Parsed
 
 
@@ -48,6 +49,7 @@ class Numbered:
     process: Process
     late: bool
     nth: int
+    is_now: bool
 
 
 def numbered(rows: Iterable[WaitingRow], processes: dict[Key, Process]) -> list[Numbered]:
@@ -55,6 +57,9 @@ def numbered(rows: Iterable[WaitingRow], processes: dict[Key, Process]) -> list[
 
     A report below its process's highest folded number, or of a process first heard before its sender's newest, is late:
     it only fills empty cells. The others follow their numbers, so that the newer value overwrites.
+
+    What is late says nothing about now either. But where the server was away, the spool of a process may be heard for the
+    first time after its successor: the successor goes on to speak of now, as nobody of its sender sent anything later.
     """
     by_process: dict[Key, dict[int, WaitingRow]] = defaultdict(dict)
     for row in sorted(rows, key=attrgetter("id")):
@@ -63,14 +68,16 @@ def numbered(rows: Iterable[WaitingRow], processes: dict[Key, Process]) -> list[
     for key, numbers in by_process.items():
         for row in numbers.values():
             _heard(processes, key, row)
-    newest = _newest(processes)
+    newest, last_sent_at = _newest(processes), _last_sent_at(processes)
     told: dict[tuple[str, int, str], int] = defaultdict(int)
     found = []
     for key in sorted(by_process, key=lambda key: (processes[key].first_heard_at, key)):
         sender, process, highest = key[:3], processes[key], before.get(key, -1)
         is_old = newest[sender] != key[3]
         for seq, row in sorted(by_process[key].items()):
-            found.append(Numbered(row, process, is_old or seq < highest, told[sender]))
+            is_last = row.sent_at is not None and row.sent_at == last_sent_at[sender]
+            is_now = seq >= highest and (not is_old or is_last)
+            found.append(Numbered(row, process, is_old or seq < highest, told[sender], is_now))
             told[sender] += 1
     return found
 
@@ -112,6 +119,15 @@ def _heard(processes: dict[Key, Process], key: Key, row: WaitingRow) -> None:
 
 def _later(one: datetime | None, other: datetime) -> datetime:
     return other if one is None or other > one else one
+
+
+def _last_sent_at(processes: dict[Key, Process]) -> dict[tuple[str, int, str], datetime]:
+    """When each sender's newest report left, by its own clock."""
+    found: dict[tuple[str, int, str], datetime] = {}
+    for key, process in processes.items():
+        if process.last_sent_at is not None:
+            found[key[:3]] = _later(found.get(key[:3]), process.last_sent_at)
+    return found
 
 
 def _newest(processes: dict[Key, Process]) -> dict[tuple[str, int, str], str]:

@@ -22,7 +22,7 @@ def beats_keep(entries: Sequence[Entry], refusals: Refusals, *, world_size: int)
     """Keep the newest beat of each rank with its sender. What comes late says nothing about now."""
     for entry in entries:
         beats = entry.parsed.beats
-        if not beats or entry.late:
+        if not beats or not entry.is_now:
             continue
         inside = {beat.rank: beat for beat in beats if 0 <= beat.rank < world_size and (beat.step or 0) >= 0}
         if len(inside) < len({beat.rank for beat in beats}):
@@ -36,7 +36,7 @@ def beats_keep(entries: Sequence[Entry], refusals: Refusals, *, world_size: int)
 def drops_keep(entries: Sequence[Entry]) -> None:
     """Keep what senders say that they lost: counts since they began, so the newest word is the whole."""
     for entry in entries:
-        if entry.parsed.drops and not entry.late:
+        if entry.parsed.drops and entry.is_now:
             entry.process.drops = {**entry.process.drops, **entry.parsed.drops}
 
 
