@@ -12,6 +12,8 @@ import pytest
 from django.db import connection
 
 from apps.common.ids import id_write
+from apps.telemetry.door import commit
+from apps.telemetry.door.commit import Committer
 from apps.telemetry.models import DoorBeat, FoldCall, Inbox
 from tests.telemetry.callers import door_open
 
@@ -299,8 +301,6 @@ class TestGroupCommit:
         assert Inbox.objects.count() == 29
 
     async def test_many_reports_share_a_commit(self, path: str, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        from apps.telemetry.door.commit import Committer
-
         sizes: list[int] = []
         whole = Committer._commit
 
@@ -316,6 +316,48 @@ class TestGroupCommit:
 
         assert sum(sizes) == 101
         assert len(sizes) < 30
+
+    async def test_while_the_database_stands_still_reports_are_sent_away_before_they_pile_up(
+        self, path: str, token: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        begun, goes_on, whole = asyncio.Event(), asyncio.Event(), Committer._commit
+
+        async def later(self: Committer, group: Any) -> None:
+            begun.set()
+            await goes_on.wait()
+            await whole(self, group)
+
+        monkeypatch.setattr(Committer, "_commit", later)
+        monkeypatch.setattr(commit, "MOST_WAITING_BYTES", 100)
+
+        async with door_open(token) as caller:
+            first = asyncio.ensure_future(caller.post(path, report(1)))
+            await begun.wait()
+            second = await caller.post(path, report(2))
+            goes_on.set()
+            answers = [await first, second, await caller.post(path, report(3))]
+
+        assert [answer.status_code for answer in answers] == [202, 503, 202]
+        assert second.headers["retry-after"] == "2"
+
+    async def test_a_door_that_closes_answers_what_it_is_writing(
+        self, path: str, token: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        begun, whole = asyncio.Event(), Committer._commit
+
+        async def slow(self: Committer, group: Any) -> None:
+            begun.set()
+            await asyncio.sleep(0.1)
+            await whole(self, group)
+
+        monkeypatch.setattr(Committer, "_commit", slow)
+
+        async with door_open(token) as caller:
+            asked = asyncio.ensure_future(caller.post(path, report()))
+            await begun.wait()
+
+        assert (await asyncio.wait_for(asked, 5)).status_code == 202
+        assert Inbox.objects.count() == 1
 
     async def test_a_sender_that_hangs_up_leaves_no_trace(self, path: str, token: str) -> None:
         from apps.telemetry.door import ReportDoor

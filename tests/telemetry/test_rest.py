@@ -140,6 +140,18 @@ class TestReportsThroughDjango:
         assert (answer.status_code, answer.json()) == (202, {"accepted": True, "ignored": ["colour"]})
         assert (row.sender, row.seq, bytes(row.body)) == ("a", 5, body)
 
+    def test_a_body_past_the_bound_is_refused(self, code: str, api: Callable[..., Any], settings: Any) -> None:
+        settings.PACELINE_LIMITS = {**settings.PACELINE_LIMITS, "report_bytes": 100}
+        long = orjson.dumps({"sender": "a", "boot": "b", "seq": 1, "events": [{"kind": "log", "text": "x" * 200}]})
+
+        answers = [
+            api("report").post(f"/api/v1/attempts/{code}/reports", body, headers=headers)
+            for body, headers in ((long, {}), (gzip.compress(long), {"Content-Encoding": "gzip"}))
+        ]
+
+        assert [answer.status_code for answer in answers] == [413, 413]
+        assert not Inbox.objects.exists()
+
     def test_a_node_report_makes_its_node(self, cluster: int, api: Callable[..., Any]) -> None:
         answer = api("report").post("/api/v1/nodes/north:new-1/reports", {"gpus": []})
 

@@ -14,7 +14,7 @@ from apps.common.access import REPORT
 from apps.common.api import Door
 from apps.common.clock import now
 from apps.common.errors import Forbidden
-from apps.common.unpack import unpacked
+from apps.common.unpack import too_large, unpacked
 from apps.telemetry.choices import ScopeKind
 from apps.telemetry.services.heads import head_read
 from apps.telemetry.services.inbox import inbox_put
@@ -28,7 +28,9 @@ class RawParser(BaseParser):
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:  # noqa: ARG002
         most = settings.PACELINE_LIMITS["report_bytes"]
-        raw: bytes = stream.read()
+        raw: bytes = stream.read(most + 1)
+        if len(raw) > most:
+            raise too_large(most)
         if parser_context["request"].headers.get("Content-Encoding", "").lower() == "gzip":
             return unpacked(raw, most=most)
         return raw

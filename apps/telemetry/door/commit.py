@@ -24,6 +24,12 @@ GROUP_ROWS = 2_000
 GROUP_BYTES = 16 * 2**20
 """Bounds of one group; a single report may be larger and then goes alone."""
 
+MOST_WAITING_BYTES = 64 * 2**20
+"""Reports that wait in memory for their commit: while the database stands still, more are sent away, not piled up."""
+
+CLOSE_S = 5.0
+"""How long a door that closes waits for the commits under way."""
+
 AWAY = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
 """The database is away, or was lost before it said that it committed. Senders send again; the fold drops repeats."""
 
@@ -55,6 +61,8 @@ class Committer:
         self._queue: list[Waiting] = []
         self._wake = asyncio.Event()
         self._task = asyncio.ensure_future(self._run())
+        self._waiting_rows = 0
+        self._waiting_bytes = 0
         self.rows = 0
         self.bytes = 0
 
@@ -62,17 +70,27 @@ class Committer:
         """Return once the report's row is committed.
 
         Raises:
-            Unavailable: the database is away; nothing is known to be kept.
+            Unavailable: the database is away or stands still; nothing is known to be kept.
             Unprocessable: the database refuses this very row.
         """
+        size = len(head.body)
+        if self._waiting_rows and self._waiting_bytes + size > MOST_WAITING_BYTES:
+            raise Unavailable("The database does not keep up at present.", retry_after_s=2)
         done = asyncio.get_running_loop().create_future()
         self._queue.append(Waiting(head, target, now(), done))
+        self._waiting_rows += 1
+        self._waiting_bytes += size
         self._wake.set()
-        await done
+        try:
+            await done
+        finally:
+            self._waiting_rows -= 1
+            self._waiting_bytes -= size
 
     async def close(self) -> None:
         """Write what waits, then stop."""
-        while self._queue:
+        until = asyncio.get_running_loop().time() + CLOSE_S
+        while self._waiting_rows and asyncio.get_running_loop().time() < until:
             await asyncio.sleep(LINGER_S)
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
