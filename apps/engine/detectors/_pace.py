@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from apps.engine.detection import Beats, Limit, Phase
+from apps.engine.detection import NO_TELEMETRY_S, Beats, Limit, Phase
 from apps.engine.detection.arrays import Flags
 
 HANG_FLOOR_S = Limit(
@@ -125,6 +125,10 @@ class Pace:
             self.pure = False
         self.phase, self.since = phase, at
         return True
+
+    def outlived(self, at: float, limits: Mapping[str, float]) -> bool:
+        """Return whether the run made a step later than any report from before `at` can arrive (case 36)."""
+        return (self.advanced_at or 0.0) > at + NO_TELEMETRY_S.of(limits)
 
     def step_s(self) -> float | None:
         """Return the median seconds a step takes, None while too few were seen."""

@@ -68,7 +68,7 @@ def evaluate(window: Window, state: State) -> tuple[State, tuple[Answer, ...]]:
     if found and moved:
         answers.append(_verdict(found, CloseReason.RECOVERED))
         found = None
-    if any(failed(fact) for fact in window.facts) or window.attempt.stopping:
+    if window.attempt.stopping or _crashed(window, pace):
         return _kept(pace, found), (*answers, _held(found) or _ended(window))
     limit_s = pace.limit_s(window.limits)
     if stood_s >= limit_s:
@@ -80,6 +80,11 @@ def evaluate(window: Window, state: State) -> tuple[State, tuple[Answer, ...]]:
     held = _held(found)
     answers.append(held or _moving(window, pace, who, stood_s, limit_s))
     return _kept(pace, found), tuple(answers)
+
+
+def _crashed(window: Window, pace: Pace) -> bool:
+    """Whether a rank failed and the run has not gone on without it: then that is why it stands."""
+    return any(failed(fact) and not pace.outlived(fact.heard_at, window.limits) for fact in window.facts)
 
 
 def _kept(pace: Pace, found: dict[str, Any] | None) -> State:

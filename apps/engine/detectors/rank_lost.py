@@ -66,9 +66,8 @@ def evaluate(window: Window, state: State) -> tuple[State, tuple[Answer, ...]]:
 
 
 def _survived(window: Window, pace: Pace, found: Mapping[str, Any] | None) -> bool:
-    """Whether the run went on after a crash: a step later than any report from before it can arrive (case 36)."""
-    late = found["since"] + NO_TELEMETRY_S.of(window.limits) if found and found["how"] == "crash" else float("inf")
-    return (pace.advanced_at or 0.0) > late
+    """Whether the run went on after a crash."""
+    return found is not None and found["how"] == "crash" and pace.outlived(found["since"], window.limits)
 
 
 def _found(

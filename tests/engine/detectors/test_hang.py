@@ -245,6 +245,13 @@ class TestWhatEndsOrHoldsIt:
 
         assert verdicts_in(answers) == ()
 
+    def test_a_crash_that_the_run_outlived_hides_no_later_hang(self) -> None:
+        crash = (Fact("exit", NOW - 40, rank=1, code=1),)
+
+        _, answers = run(DETECTOR, [standing(130, [COMMUNICATION] * 8, facts=crash)], learnt())
+
+        assert verdicts_in(answers)[0].certainty is Certainty.CONFIRMED
+
     def test_a_rank_that_left_with_code_0_while_the_others_wait_is_named(self) -> None:
         heard = [NOW + 130.0] * 8
         heard[6] = NOW + 4
