@@ -13,6 +13,7 @@ import pytest
 from paceline.gpus import FIELDS, LABELS, NvidiaSmi, gpus_by_index, gpus_read
 from paceline.host import Host
 from paceline.nfs import mounts_read, nfs_gauges, nfs_worst
+from paceline.node import settings_read
 from paceline.spool import Entry, Spool, Target
 
 from tests.client.conftest import ROOT
@@ -346,3 +347,8 @@ class TestSender:
 
         assert status == 2
         assert "PACELINE_URL is not set" in capfd.readouterr().err
+
+    def test_an_interval_that_is_no_number_is_said_in_a_sentence(self) -> None:
+        said = settings_read([], {"PACELINE_URL": "http://paceline", "PACELINE_NODE_INTERVAL_S": "soon"})
+
+        assert said == "PACELINE_NODE_INTERVAL_S is 'soon', which is no number of seconds"

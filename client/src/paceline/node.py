@@ -124,7 +124,10 @@ def settings_read(arguments: Sequence[str], environ: Mapping[str, str]) -> NodeS
     url = environ.get("PACELINE_URL", "").strip().rstrip("/")
     if not url:
         return "PACELINE_URL is not set: nobody to report to"
-    interval_s = given.interval or float(environ.get("PACELINE_NODE_INTERVAL_S") or INTERVAL_S)
+    try:
+        interval_s = given.interval or float(environ.get("PACELINE_NODE_INTERVAL_S") or INTERVAL_S)
+    except ValueError:
+        return f"PACELINE_NODE_INTERVAL_S is {environ['PACELINE_NODE_INTERVAL_S']!r}, which is no number of seconds"
     return NodeSettings(
         url=url,
         token=environ.get("PACELINE_TOKEN", "").strip(),
