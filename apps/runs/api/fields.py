@@ -10,6 +10,45 @@ from apps.runs.choices import EndReason, Mode
 BIGGEST = 2**53
 """Whole numbers past this are not whole any more in other people's JSON readers."""
 
+MOST_DEEP = 32
+MOST_WORDS = 10_000
+MOST_LETTERS = 65_536
+
+
+class JsonField(serializers.DictField):
+    """An object of any content that is read back as it was written: no number past 2^53, and within bounds."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        _check(data, room=[MOST_WORDS], deep=0)
+        return super().to_internal_value(data)
+
+
+def _check(value: Any, *, room: list[int], deep: int) -> None:
+    """Refuse content that is past a bound; `room` counts down the values that may still come.
+
+    Raises:
+        ValidationError: it is.
+    """
+    room[0] -= 1
+    if room[0] < 0 or deep > MOST_DEEP:
+        raise serializers.ValidationError(
+            f"has more than {MOST_WORDS:,} values, or is nested more than {MOST_DEEP} deep."
+        )
+    if isinstance(value, str):
+        if len(value) > MOST_LETTERS:
+            raise serializers.ValidationError(f"holds a text of more than {MOST_LETTERS:,} letters.")
+    elif isinstance(value, int | float):
+        if not -BIGGEST <= value <= BIGGEST:
+            # PostgreSQL writes 1e20 out in digits, and whoever reads them meets a whole number past 64 bits.
+            raise serializers.ValidationError("holds a number past 2^53.")
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            _check(name, room=room, deep=deep + 1)
+            _check(inner, room=room, deep=deep + 1)
+    elif isinstance(value, list):
+        for inner in value:
+            _check(inner, room=room, deep=deep + 1)
+
 
 class RunFields(RequestFields):
     """`PUT runs/{slug}`."""
@@ -18,10 +57,10 @@ class RunFields(RequestFields):
     cluster = serializers.CharField(max_length=63, required=False)
     team = serializers.CharField(max_length=63, required=False, allow_blank=True)
     external_id = serializers.CharField(max_length=200, required=False, allow_blank=True)
-    model = serializers.DictField(required=False)
-    layout = serializers.DictField(required=False)
-    checkpoint = serializers.DictField(required=False)
-    framework = serializers.DictField(required=False)
+    model = JsonField(required=False)
+    layout = JsonField(required=False)
+    checkpoint = JsonField(required=False)
+    framework = JsonField(required=False)
     tokens_per_step = serializers.IntegerField(min_value=1, max_value=BIGGEST, required=False, allow_null=True)
     tokens_planned = serializers.IntegerField(min_value=1, max_value=BIGGEST, required=False, allow_null=True)
     steps_planned = serializers.IntegerField(min_value=1, max_value=BIGGEST, required=False, allow_null=True)
@@ -30,9 +69,9 @@ class RunFields(RequestFields):
     dtype = serializers.CharField(max_length=16, required=False, allow_blank=True)
     due_at = serializers.DateTimeField(required=False, allow_null=True)
     mode = serializers.ChoiceField(choices=Mode.values, required=False)
-    modes = serializers.DictField(child=serializers.ChoiceField(choices=Mode.values), required=False)
-    limits = serializers.DictField(required=False)
-    launcher = serializers.DictField(required=False)
+    modes = JsonField(child=serializers.ChoiceField(choices=Mode.values), required=False)
+    limits = JsonField(required=False)
+    launcher = JsonField(required=False)
 
     def validate_checkpoint(self, value: dict[str, Any]) -> dict[str, Any]:
         for name in ("interval_steps", "interval_s"):
@@ -50,7 +89,7 @@ class AttemptFields(RequestFields):
     resumed_from_step = serializers.IntegerField(min_value=0, max_value=BIGGEST, required=False, allow_null=True)
     nodes = serializers.ListField(child=serializers.CharField(max_length=255), required=False, max_length=20_000)
     external_id = serializers.CharField(max_length=200, required=False, allow_blank=True)
-    config = serializers.DictField(required=False)
+    config = JsonField(required=False)
     code_version = serializers.CharField(max_length=100, required=False, allow_blank=True)
     force = serializers.BooleanField(required=False, default=False)
 

@@ -94,6 +94,13 @@ class OneRun(Door):
             except NotFound:
                 cluster_id = bound or cluster_ensure(name=DEFAULT_CLUSTER, now=now())
         else:
-            cluster_id = cluster_ensure(name=name, now=now()) if bound is None else cluster_by_name(name).id
+            cluster_id = cluster_ensure(name=name, now=now()) if bound is None else self._own_cluster(name)
         self.check_cluster(cluster_id)
         return cluster_id
+
+    def _own_cluster(self, name: str) -> int:
+        """Return the cluster of that name to a bound caller, to whom others are none of their business, known or not."""
+        try:
+            return cluster_by_name(name).id
+        except NotFound as error:
+            raise Forbidden("This token belongs to another cluster.") from error
