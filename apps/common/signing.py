@@ -3,12 +3,13 @@
 import hashlib
 import hmac
 import http.client
-import socket
-import time
-import urllib.error
-import urllib.request
+import ssl
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 import orjson
 
@@ -25,18 +26,8 @@ class HttpAnswer:
     body: bytes
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A signed body goes to the address that was configured, and nowhere else."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
 class NotReached(ConnectionError):
     """Nobody was reached: nothing of the request was heard, so that it is safe to try again."""
-
-
-_opener = urllib.request.build_opener(_NoRedirects, urllib.request.ProxyHandler({}))
 
 
 def signature_of(body: bytes, *, secret: str, at: int) -> str:
@@ -58,50 +49,43 @@ def signature_holds(header: str, body: bytes, *, secret: str, now: float, tolera
     return hmac.compare_digest(header, signature_of(body, secret=secret, at=int(at)))
 
 
-def signed_post(url: str, content: dict[str, Any], *, secret: str, timeout_s: float) -> HttpAnswer:
-    """POST `content` as signed JSON and return the answer, whatever its status.
+def signed_post(url: str, content: dict[str, Any], *, secret: str, at: datetime, timeout_s: float) -> HttpAnswer:
+    """POST `content` as JSON, signed as of `at`, and return the answer, whatever its status; errors as in `http_exchange`."""
+    body = orjson.dumps(content)
+    headers = {"Content-Type": "application/json", HEADER: signature_of(body, secret=secret, at=int(at.timestamp()))}
+    return http_exchange("POST", url, body=body, headers=headers, connect_s=timeout_s, answer_s=timeout_s)
+
+
+def http_exchange(
+    method: str, url: str, *, headers: Mapping[str, str], connect_s: float, answer_s: float, body: bytes | None = None
+) -> HttpAnswer:
+    """Do one HTTP request. What is signed goes to the address that was configured: no redirect, no proxy.
 
     Raises:
         ValueError: the address is not http or https.
-        TimeoutError: no answer in time; it may have been heard.
-        NotReached: nobody was reached.
-        OSError: the connection broke later; it may have been heard.
+        NotReached: no connection came about; nothing was heard.
+        OSError: it broke later, or no answer came in time (TimeoutError); it may have been heard.
     """
-    body = orjson.dumps(content)
-    headers = {
-        "Content-Type": "application/json",
-        "User-Agent": "Paceline",
-        HEADER: signature_of(body, secret=secret, at=int(time.time())),
-    }
-    request = urllib.request.Request(_checked(url), data=body, headers=headers, method="POST")  # noqa: S310 - checked
-    return http_call(request, timeout_s=timeout_s)
-
-
-def http_call(request: urllib.request.Request, *, timeout_s: float) -> HttpAnswer:
-    """Do one HTTP request without redirects and proxies; errors as in `signed_post`."""
-    _checked(request.full_url)
-    try:
-        with _opener.open(request, timeout=timeout_s) as answer:
-            return HttpAnswer(answer.status, answer.read(MOST_ANSWER_BYTES))
-    except urllib.error.HTTPError as error:
-        with error:
-            return HttpAnswer(error.code, error.read(MOST_ANSWER_BYTES))
-    except urllib.error.URLError as error:
-        raise _unwrapped(error.reason) from error
-    except http.client.HTTPException as error:
-        raise OSError(f"the answer was cut off: {error}") from error
-
-
-def _checked(url: str) -> str:
-    if not url.startswith(("http://", "https://")):
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("only http and https addresses are called")
-    return url
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    with closing(_connection(parts.scheme, parts.hostname, parts.port, connect_s)) as connection:
+        try:
+            connection.connect()
+        except (OSError, http.client.HTTPException) as error:
+            raise NotReached(f"no connection: {error or type(error).__name__}") from error
+        try:
+            if connection.sock is not None:
+                connection.sock.settimeout(answer_s)
+            connection.request(method, target, body=body, headers={**headers, "User-Agent": "Paceline"})
+            response = connection.getresponse()
+            return HttpAnswer(response.status, response.read(MOST_ANSWER_BYTES))
+        except http.client.HTTPException as error:
+            raise OSError(f"the answer was cut off: {error or type(error).__name__}") from error
 
 
-def _unwrapped(reason: object) -> OSError:
-    """Return what urllib hid: a time-out, "not reached", or a connection that broke later."""
-    if isinstance(reason, TimeoutError):
-        return reason
-    if isinstance(reason, ConnectionRefusedError | socket.gaierror):
-        return NotReached(str(reason))
-    return OSError(str(reason))
+def _connection(scheme: str, host: str, port: int | None, timeout_s: float) -> http.client.HTTPConnection:
+    if scheme == "https":
+        return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=ssl.create_default_context())
+    return http.client.HTTPConnection(host, port, timeout=timeout_s)

@@ -1,13 +1,17 @@
 """Signed HTTP: whoever has the secret can check it, nobody follows a redirect with it."""
 
 import http.server
+import socket
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from apps.common.signing import HEADER, NotReached, signature_holds, signature_of, signed_post
+
+NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 
 
 class Receiver(http.server.BaseHTTPRequestHandler):
@@ -64,25 +68,38 @@ class TestSignature:
 
 class TestSignedPost:
     def test_sends_a_body_that_its_signature_holds_for(self, receiver: str) -> None:
-        answer = signed_post(f"{receiver}/200", {"a": 1}, secret="s", timeout_s=5)
+        answer = signed_post(f"{receiver}/200", {"a": 1}, secret="s", at=NOW, timeout_s=5)
 
         _, header, body = Receiver.heard[0]
-        at = int(header.split(",")[0].removeprefix("t="))
         assert answer.status == 200
-        assert signature_holds(header, body, secret="s", now=at)
+        assert signature_holds(header, body, secret="s", now=NOW.timestamp())
 
     @pytest.mark.parametrize("status", [302, 404, 503])
     def test_gives_the_status_as_it_is_and_follows_nothing(self, receiver: str, status: int) -> None:
-        answer = signed_post(f"{receiver}/{status}", {}, secret="s", timeout_s=5)
+        answer = signed_post(f"{receiver}/{status}", {}, secret="s", at=NOW, timeout_s=5)
 
         assert answer.status == status
         assert len(Receiver.heard) == 1
 
-    def test_says_so_when_nobody_was_reached(self) -> None:
+    @pytest.mark.parametrize("url", ["http://127.0.0.1:9/", "https://127.0.0.1:9/"], ids=["closed", "closed, TLS"])
+    def test_says_so_when_nobody_was_reached(self, url: str) -> None:
         with pytest.raises(NotReached):
-            signed_post("http://127.0.0.1:9/", {}, secret="s", timeout_s=5)
+            signed_post(url, {}, secret="s", at=NOW, timeout_s=5)
+
+    def test_says_so_when_no_safe_connection_came_about(self, receiver: str) -> None:
+        with pytest.raises(NotReached):
+            signed_post(receiver.replace("http:", "https:") + "/200", {}, secret="s", at=NOW, timeout_s=5)
+
+        assert Receiver.heard == []
+
+    def test_does_not_take_silence_after_the_message_for_nobody(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as deaf:
+            url = f"http://127.0.0.1:{deaf.getsockname()[1]}/"
+
+            with pytest.raises(TimeoutError):
+                signed_post(url, {}, secret="s", at=NOW, timeout_s=0.2)
 
     @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://127.0.0.1/", "x"])
     def test_calls_nothing_but_http(self, url: str) -> None:
         with pytest.raises(ValueError, match="http"):
-            signed_post(url, {}, secret="s", timeout_s=5)
+            signed_post(url, {}, secret="s", at=NOW, timeout_s=5)

@@ -170,7 +170,7 @@ def _alone() -> Iterator[bool]:
 
 def _try(row: Notice, *, now: datetime, wait_s: int) -> bool:
     try:
-        _deliver(row)
+        _deliver(row, now=now)
     except (OSError, ValueError) as error:
         over = row.tries + 1 >= MOST_TRIES
         state = NoticeState.FAILED if over else NoticeState.PENDING
@@ -185,13 +185,12 @@ def _try(row: Notice, *, now: datetime, wait_s: int) -> bool:
     return True
 
 
-def _deliver(row: Notice) -> None:
+def _deliver(row: Notice, *, now: datetime) -> None:
     if row.channel == Channel.WEBHOOK:
         if row.target is None:
             raise ValueError("its target is gone")
-        answer = signed_post(
-            row.target.url, {"notice": row.pk, **row.payload}, secret=row.target.secret, timeout_s=TIMEOUT_S
-        )
+        content = {"notice": row.pk, **row.payload}
+        answer = signed_post(row.target.url, content, secret=row.target.secret, at=now, timeout_s=TIMEOUT_S)
         if not 200 <= answer.status < 300:
             raise OSError(f"{row.target.name} answered {answer.status}")
         return

@@ -6,23 +6,20 @@ Redirects are not followed: a signed order goes where an admin said, and nowhere
 
 import hashlib
 import hmac
-import http.client
 import json
-import ssl
 import time
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from django.conf import settings
 
+from apps.common.signing import HEADER, NotReached, http_exchange, signature_of
 from apps.remediation.launching import LaunchRefused, LaunchUnavailable, LaunchUncertain, ReadBack, Receipt
 from apps.remediation.selectors.rows import LaunchFact, LaunchRow, OrderInHand
 
 CONNECT_S = 5.0
 ANSWER_S = 15.0
-MOST_ANSWER = 65_536
 KNOWN_BY_NOW_S = 60.0
 """A receiver that does not know an order so long after it was sent will not get it any more: it never waits in a queue."""
 
@@ -48,9 +45,9 @@ class WebhookLauncher:
     def read_back(self, order: OrderInHand) -> ReadBack:
         path = f"{order.setting.url.rstrip('/')}/{order.code}"
         try:
-            answer = _exchange("GET", path, body=None, headers=signature(order, b""))
-        except (_NotSent, _NoAnswer) as error:
-            raise LaunchUnavailable(str(error)) from error
+            answer = _exchange("GET", path, order)
+        except (OSError, ValueError) as error:
+            raise LaunchUnavailable(f"no answer from the receiver: {error}") from error
         if 200 <= answer.status < 300:
             return ReadBack(True, _receipt(answer))
         if answer.status == 404 and (time.time() - order.claimed_at.timestamp()) > KNOWN_BY_NOW_S:
@@ -63,11 +60,13 @@ class WebhookLauncher:
     def _ask(self, order: OrderInHand) -> Receipt:
         body = message_of(order)
         try:
-            answer = _exchange("POST", order.setting.url, body=body, headers=signature(order, body))
-        except _NotSent as error:
-            raise LaunchUnavailable(str(error)) from error
-        except _NoAnswer as error:
-            raise LaunchUncertain(str(error)) from error
+            answer = _exchange("POST", order.setting.url, order, body=body)
+        except ValueError as error:
+            raise LaunchRefused(f"its address cannot be called: {error}") from error
+        except NotReached as error:
+            raise LaunchUnavailable(f"the receiver was not reached, {error}") from error
+        except OSError as error:
+            raise LaunchUncertain(f"no answer from the receiver: {error}") from error
         if 200 <= answer.status < 300:
             return _receipt(answer)
         words = f"the receiver answers {answer.status}" + (f": {answer.message}" if answer.message else "")
@@ -94,10 +93,8 @@ def message_of(order: OrderInHand) -> bytes:
 
 def signature(order: OrderInHand, body: bytes) -> dict[str, str]:
     """Return the header that proves who sends `body` and when."""
-    at = str(int(time.time()))
     secret = order.setting.secret or webhook_secret(order.run)
-    digest = hmac.new(secret.encode(), f"{at}.".encode() + body, hashlib.sha256).hexdigest()
-    return {"Paceline-Signature": f"t={at},v1={digest}"}
+    return {HEADER: signature_of(body, secret=secret, at=int(time.time()))}
 
 
 def webhook_secret(run: str) -> str:
@@ -105,38 +102,10 @@ def webhook_secret(run: str) -> str:
     return hmac.new(settings.SECRET_KEY.encode(), f"webhook:{run}".encode(), hashlib.sha256).hexdigest()
 
 
-class _NotSent(Exception):
-    """No connection: the receiver has seen nothing."""
-
-
-class _NoAnswer(Exception):
-    """Sent, at least in part, and no whole answer came."""
-
-
-def _exchange(method: str, url: str, *, body: bytes | None, headers: dict[str, str]) -> Answer:
-    parts = urlsplit(url)
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    with closing(_connection(parts.scheme, parts.hostname or "", parts.port)) as connection:
-        try:
-            connection.connect()
-        except (OSError, http.client.HTTPException) as error:
-            raise _NotSent(f"no connection to the receiver: {error}") from error
-        try:
-            if connection.sock is not None:
-                connection.sock.settimeout(ANSWER_S)
-            more = {"Content-Type": "application/json"} if body is not None else {}
-            connection.request(method, target, body=body, headers={**headers, **more, "User-Agent": "Paceline"})
-            response = connection.getresponse()
-            content = response.read(MOST_ANSWER)
-        except (OSError, http.client.HTTPException) as error:
-            raise _NoAnswer(f"no answer from the receiver: {error or type(error).__name__}") from error
-        return _answer(response.status, content)
-
-
-def _connection(scheme: str, host: str, port: int | None) -> http.client.HTTPConnection:
-    if scheme == "https":
-        return http.client.HTTPSConnection(host, port, timeout=CONNECT_S, context=ssl.create_default_context())
-    return http.client.HTTPConnection(host, port, timeout=CONNECT_S)
+def _exchange(method: str, url: str, order: OrderInHand, *, body: bytes | None = None) -> Answer:
+    headers = signature(order, body or b"") | ({"Content-Type": "application/json"} if body is not None else {})
+    answer = http_exchange(method, url, body=body, headers=headers, connect_s=CONNECT_S, answer_s=ANSWER_S)
+    return _answer(answer.status, answer.body)
 
 
 def _answer(status: int, content: bytes) -> Answer:
