@@ -53,6 +53,12 @@ def launches_watch(**_later: Any) -> None:
     launchers.launches_look(now=now())
 
 
+@shared_task(name="remediation.attempts_silence")
+def attempts_silence(**_later: Any) -> None:
+    """End attempts of which nobody has heard for hours."""
+    services.attempts_silent_end(now=now())
+
+
 @shared_task(name="remediation.launches_trim")
 def launches_trim(**_later: Any) -> None:
     """Remove the output of programs that ended long ago."""

@@ -24,7 +24,16 @@ CONFIRM_ABOVE_RANKS = Limit(
     "Stopping a run of more ranks needs its name typed.",
     "ours; the size above which one slip costs a working day of GPUs",
 )
-OWN = (SETTLE_S, CONFIRM_ABOVE_RANKS)
+SILENCE_ENDS_S = Limit(
+    "silence_ends_s",
+    6 * 3600.0,
+    "s",
+    "An attempt that says nothing for so long is over, and nobody saw how: it ends as UNKNOWN.",
+    "ours; longer than a network or a report server is away in a bad night",
+    least=60.0,
+    most=30 * 24 * 3600.0,
+)
+OWN = (SETTLE_S, CONFIRM_ABOVE_RANKS, SILENCE_ENDS_S)
 
 
 @dataclass(frozen=True, slots=True)

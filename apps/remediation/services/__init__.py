@@ -8,6 +8,7 @@ from apps.remediation.services.requesting import action_request
 from apps.remediation.services.scheduling import SchedulerFields, scheduler_set
 from apps.remediation.services.settings import command_copied, guard_set
 from apps.remediation.services.settling import order_doubt, order_settle
+from apps.remediation.services.silence import attempts_silent_end
 from apps.remediation.services.waiting import action_advance, action_cancel, action_expire
 from apps.remediation.services.watching import action_watch, launch_noted
 from apps.remediation.services.wishes import (
@@ -34,6 +35,7 @@ __all__ = [
     "action_request",
     "action_settle",
     "action_watch",
+    "attempts_silent_end",
     "command_copied",
     "finding_consider",
     "findings_consider",
