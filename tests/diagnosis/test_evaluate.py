@@ -168,7 +168,7 @@ class TestWindowsEvaluate:
         assert "our side" in said["numeric_fault"].sentence
         assert said["compute_straggler"].answer == "VERDICT"
 
-    def test_a_memory_that_cannot_be_read_is_no_reason_to_stop(self, site: Site, now: datetime) -> None:
+    def test_a_detector_whose_memory_cannot_be_read_begins_anew(self, site: Site, now: datetime) -> None:
         DetectorState.objects.create(
             attempt_id=site.attempt_id, cause="compute_straggler", memory={"rubbish": 1}, evaluated_at=now
         )
@@ -176,7 +176,7 @@ class TestWindowsEvaluate:
 
         windows_evaluate(attempt_id=site.attempt_id, now=now)
 
-        assert detectors_of(site.attempt_id)
+        assert [row.cause for row in findings_of(attempt_id=site.attempt_id)] == ["compute_straggler"]
 
 
 class TestCatchingUp:

@@ -28,6 +28,8 @@ from apps.engine.detection import (
     Columns,
     Detector,
     Nonfinite,
+    State,
+    StateUnreadable,
     Trigger,
     Undecided,
     Verdict,
@@ -234,7 +236,7 @@ def _look(
     row = row or DetectorState(attempt_id=scene.attempt.id, cause=detector.cause)
     answers: tuple[Answer, ...]
     try:
-        state, answers = detector.evaluate(window, detector.state_read(row.memory))
+        state, answers = detector.evaluate(window, _state_of(detector, row))
         row.memory = state.write()
     except Exception as error:  # arithmetic only, no database: whatever it is, the others can go on
         log.exception("detector %s failed on attempt %d", detector.cause, scene.attempt.id)
@@ -254,6 +256,15 @@ def _look(
         # What a detector no longer speaks of although it looked and found nothing is over.
         forgotten = Finding.objects.filter(attempt_id=scene.attempt.id, cause=detector.cause)
         findings_close(forgotten, reason=CloseReason.RECOVERED, log=journal, now=now)
+
+
+def _state_of(detector: Detector, row: DetectorState) -> State:
+    """Return what a detector remembers; one whose memory cannot be read begins anew rather than never again."""
+    try:
+        return detector.state_read(row.memory)
+    except StateUnreadable:
+        log.exception("memory of detector %s of attempt %d", detector.cause, row.attempt_id)
+        return detector.state_fresh()
 
 
 def _is_past(scene: Scene) -> bool:
