@@ -127,6 +127,23 @@ class TestIdentity:
 
         assert site.value("step_s", [1, 2, 3])[0].tolist() == [1, 2, 7]
 
+    def test_senders_past_the_bound_are_refused_together_and_the_known_ones_go_on(
+        self, site: Site, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("apps.telemetry.services.fold.attempt.MOST_SENDERS", 1)
+        site.put(sender="a", seq=1, steps={"ranks": [0], "steps": [1], "metrics": {"step_s": [[1]]}})
+        site.fold()
+        for sender, seq in (("a", 2), ("b", 1), ("c", 1)):
+            site.put(sender=sender, seq=seq, steps={"ranks": [1], "steps": [seq], "metrics": {"step_s": [[seq]]}})
+
+        site.fold()
+
+        refusal = Refusal.objects.get()
+        assert (refusal.sender, refusal.reason, refusal.count) == ("", "SENDERS_MANY", 2)
+        assert site.value("step_s", [1, 2])[1].tolist() == pytest.approx([np.nan, 2], nan_ok=True)
+        assert [folded.sender for folded in Folded.objects.all()] == ["a"]
+        assert not Inbox.objects.exists()
+
     def test_a_step_that_comes_again_overwrites_and_is_counted(self, site: Site) -> None:
         site.put(seq=1, steps={"ranks": [0], "steps": [1], "metrics": {"step_s": [[1]]}})
         site.fold()

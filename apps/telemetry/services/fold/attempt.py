@@ -159,12 +159,8 @@ def _room_for_senders(work: _Work, entries: list[Entry]) -> list[Entry]:
             kept.append(entry)
         else:
             entry.process.seqs.clear()
-            row = entry.row
-            work.refusals.found.setdefault(
-                (row.scope_kind, row.scope_id, "", Reason.SENDERS_MANY), (0, f"sender “{row.sender[:80]}”")
-            )
-            count, sample = work.refusals.found[row.scope_kind, row.scope_id, "", Reason.SENDERS_MANY]
-            work.refusals.found[row.scope_kind, row.scope_id, "", Reason.SENDERS_MANY] = (count + 1, sample)
+            refused = Refused(Reason.SENDERS_MANY, f"sender “{entry.row.sender[:80]}”")
+            work.refusals.add(entry.row, refused, of_all=True)
     return kept
 
 

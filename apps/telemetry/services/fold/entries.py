@@ -35,8 +35,9 @@ class Refusals:
 
     found: dict[tuple[str, int, str, Reason], tuple[int, str]] = field(default_factory=dict)
 
-    def add(self, row: WaitingRow, refused: Refused) -> None:
-        key = (row.scope_kind, row.scope_id, row.sender, refused.reason)
+    def add(self, row: WaitingRow, refused: Refused, *, of_all: bool = False) -> None:
+        """Count what was refused against its sender; with `of_all` against all senders together."""
+        key = (row.scope_kind, row.scope_id, "" if of_all else row.sender, refused.reason)
         count, sample = self.found.get(key, (0, refused.sample))
         self.found[key] = (count + refused.count, sample)
 
