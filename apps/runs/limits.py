@@ -83,6 +83,18 @@ def limits_in_force(limits: Mapping[str, float]) -> dict[str, LimitRow]:
     }
 
 
+def modes_checked(given: Mapping[str, str]) -> dict[str, str]:
+    """Return modes by cause as they may be stored.
+
+    Raises:
+        BadRequest: no detector finds such a cause; a mistyped one would be obeyed by nobody.
+    """
+    for cause in given:
+        if cause not in registry():
+            raise BadRequest(f"modes: there is no cause “{str(cause)[:60]}”.", known=sorted(registry()))
+    return dict(given)
+
+
 def limits_checked(given: Mapping[str, object]) -> dict[str, float]:
     """Return thresholds as they may be stored; None takes a name back to its default.
 

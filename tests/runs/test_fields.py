@@ -59,6 +59,16 @@ class TestRunFields:
 
         assert answer.status_code == 403
 
+    def test_a_mode_for_a_cause_that_nobody_finds_is_refused(self, api: Callable[..., Client], run: Any) -> None:
+        caller, path = api("read", "report", "operate"), f"/api/v1/runs/{run.slug}"
+
+        mistyped = caller.put(path, {"modes": {"compute_stragler": "OBSERVE"}}, content_type="application/json")
+        known = caller.put(path, {"modes": {"compute_straggler": "OBSERVE"}}, content_type="application/json")
+
+        assert mistyped.status_code == 400
+        assert "compute_straggler" in mistyped.json()["error"]["facts"]["known"]
+        assert (known.status_code, known.json()["modes"]) == (200, {"compute_straggler": "OBSERVE"})
+
 
 class TestAttemptFields:
     def test_a_configuration_that_could_not_be_read_back_is_refused(self, api: Callable[..., Client], run: Any) -> None:

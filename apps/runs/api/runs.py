@@ -18,7 +18,7 @@ from apps.runs.api.answers import run_answer, run_whole_answer
 from apps.runs.api.fields import RunFields
 from apps.runs.choices import RunState
 from apps.runs.launcher import launcher_checked
-from apps.runs.limits import limits_checked
+from apps.runs.limits import limits_checked, modes_checked
 from apps.runs.selectors import run_by_code, runs_all
 from apps.runs.services import ADMINISTRATIVE, OPERATIONAL, run_put
 
@@ -68,6 +68,8 @@ class OneRun(Door):
         cluster_id = self._cluster(code, given.pop("cluster", None))
         if "limits" in given:
             given["limits"] = limits_checked(given["limits"])
+        if "modes" in given:
+            given["modes"] = modes_checked(given["modes"])
         if "launcher" in given:
             given["launcher"], unknown = launcher_checked(given["launcher"])
             ignored += unknown
