@@ -467,6 +467,31 @@ class TestPrice:
         assert at_save.gpu_hours == pytest.approx((2 * 4 + 2 + 32 * 4 * 0.25 + 360) * 8 / 3600)
         assert ask("RESTART_RUN", run_by_id(hooked.id)).price["steps"] == 20
 
+    def test_a_run_that_never_saved_does_again_what_it_did_and_no_more(
+        self, hooked: Any, later: Callable[[float], datetime]
+    ) -> None:
+        status_update(run_id=hooked.id, step=5100, first_step=5001, step_s=4.0, last_report_at=later(400))
+
+        price = selectors.restart_preview(hooked.id, now=later(400)).price
+
+        assert price is not None
+        assert (price.from_step, price.steps) == (None, run_by_id(hooked.id).at_risk_steps) == (None, 100)
+
+    def test_where_the_program_has_to_choose_a_save_the_steps_are_not_made_up(
+        self, hooked: Any, later: Callable[[float], datetime]
+    ) -> None:
+        from apps.runs.services import CheckpointFact, checkpoint_note, checkpoint_trust_set
+
+        fact = CheckpointFact(step=100, state="SAVED", happened_at=later(100))
+        checkpoint_note(attempt_id=hooked.attempt_id, fact=fact, source="SENDER", actor_name="", now=later(100))
+        checkpoint_trust_set(run_id=hooked.id, after_step=50, attempt_id=hooked.attempt_id)
+        status_update(run_id=hooked.id, step=170, first_step=1, step_s=4.0, last_report_at=later(400))
+
+        price = selectors.restart_preview(hooked.id, now=later(400)).price
+
+        assert price is not None
+        assert (price.from_step, price.steps, price.gpu_hours) == (None, None, None)
+
     def test_a_checkpoint_that_cannot_be_used_cannot_be_chosen(
         self, hooked: Any, now: datetime, ask: Callable[..., Any]
     ) -> None:

@@ -222,7 +222,8 @@ def _price(
     downtime: Spread | None,
 ) -> Price:
     pace = pace_of(run)
-    steps = None if stop_step is None else max(0, stop_step - (from_step or 0))
+    back_to = from_step if from_step is not None else _start_of(run)
+    steps = None if stop_step is None or back_to is None else max(0, stop_step - back_to)
     redo_s = None if steps is None or pace.step_s is None else steps * pace.step_s
     wait_s = 0.0 if wait_steps == 0 else None if wait_steps is None or pace.step_s is None else wait_steps * pace.step_s
     slow_s = 0.0 if wait_s == 0 else None if wait_s is None else wait_s * (pace.slow_share or 0.0)
@@ -248,6 +249,13 @@ def _price(
         full_pace_s=None if any(part is None for part in times) else sum(part for part in times if part is not None),
         payback_s=None if downtime is NO_DOWNTIME else _payback_s(pace, cost_s),
     )
+
+
+def _start_of(run: RunRow) -> int | None:
+    """Return where a program begins that is told no step: anew if there never was a save, else where it finds one (None)."""
+    if run.resumed_from_step is not None or checkpoints_of(run_id=run.id, limit=1):
+        return None
+    return max(0, (run.first_step or 0) - 1)
 
 
 def _payback_s(pace: Pace, cost_s: float | None) -> float | None:
