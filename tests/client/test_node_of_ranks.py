@@ -311,5 +311,38 @@ class TestExits:
 
         node.start(0, "--steps", "10", "--end", "nothing").wait(30)
 
-        assert ["without finish" in event["text"] for event in self.exits(server)] == [True]
+        assert [(event["code"], event["text"]) for event in self.exits(server)] == [
+            (0, "rank 0: ended without finish()")
+        ]
         assert server.ends() == []
+
+    def test_ranks_that_end_one_after_the_other_without_finish_are_all_told_with_the_status_they_had(
+        self, server: RecordingServer, make_node: MakeNode
+    ) -> None:
+        node = make_node(server.url, world_size=3)
+
+        node.start_all(2, "--steps", "20", "--end", "nothing")
+        node.start(2, "--steps", "60", "--end", "nothing")
+        node.wait()
+
+        assert sorted((event["rank"], event.get("code")) for event in self.exits(server)) == [(0, 0), (1, 0), (2, 0)]
+
+    def test_the_last_process_tells_the_status_it_was_told_to_end_with(
+        self, server: RecordingServer, make_node: MakeNode
+    ) -> None:
+        node = make_node(server.url, world_size=1)
+
+        node.start(0, "--steps", "10", "--end", "status-3").wait(30)
+
+        assert [event.get("code") for event in self.exits(server)] == [3]
+
+    def test_a_rank_that_finished_says_so_in_its_last_beat(self, server: RecordingServer, make_node: MakeNode) -> None:
+        node = make_node(server.url, world_size=4)
+
+        node.start_all(3, "--steps", "10")
+        node.wait()
+
+        reports = sorted(server.reports(), key=lambda report: str(report["sent_at"]))  # the freshest is sent first
+        last = {beat["rank"]: beat["phase"] for report in reports for beat in report.get("beats", [])}
+        assert last == {0: "shutdown", 1: "shutdown", 2: "shutdown"}
+        assert self.exits(server) == []

@@ -99,6 +99,7 @@ class Gathering:
         opening: Opening,
         members: list[Member],
         *,
+        last_beats: list[dict[str, Any]],
         events: list[dict[str, Any]],
         drops: dict[str, int],
         place: bool,
@@ -114,7 +115,7 @@ class Gathering:
         checkpoints = [_of_rank(fact, one.rank) for one in held for fact in one.batch.checkpoints]
         parts: list[dict[str, Any]] = [{"steps": steps} for steps in steps_packed(by_rank)] or [{}]
         now = monotonic()
-        beats = [beat for beat in (beat_of(member, now) for member in members) if beat]
+        beats = last_beats + [beat for beat in (beat_of(member, now) for member in members) if beat]
         parts[0].update({"beats": beats} if beats else {})
         parts[0].update({"checkpoints": checkpoints} if checkpoints else {})
         parts[0].update({"events": events[:MAX_EVENTS]} if events else {})

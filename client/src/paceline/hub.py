@@ -16,7 +16,7 @@ from paceline.digest import fresh_name
 from paceline.drops import Drops, lost_sentence
 from paceline.gathering import Gathering, Opening
 from paceline.links import Links
-from paceline.members import Identity, Member, Roster, Watch
+from paceline.members import Identity, Member, Roster, Watch, last_beat
 from paceline.say import say_once
 from paceline.settings import Settings, spool_folder
 from paceline.spool import Spool
@@ -98,6 +98,7 @@ class Hub:
         self._hurry_until = float("inf")
         self._ping_at = 0.0
         self._place = True
+        self._last_beats: list[dict[str, Any]] = []
         self._rank_losses: dict[str, dict[str, int]] = {}
         self._lost_told: dict[str, int] = {}
         self._end: str | None = None
@@ -202,9 +203,11 @@ class Hub:
             self._lost_told = lost
             self._watch.note(None, lost_sentence(lost))
         members = self._crew.all()
+        last_beats, self._last_beats = self._last_beats, []
         for entry in self._gathering.close(
             self._opening,
             members,
+            last_beats=last_beats,
             events=self._watch.take(),
             drops=lost,
             place=self._place and bool(members),
@@ -252,6 +255,7 @@ class Hub:
             self._turn()
         if self._crew.others_have_left():
             self._watch.gone_alone(own)
+        self._watch.clean_settle()
         leaving = own not in self._watch.missing  # else whoever follows looks how this process ends
         if self._opening.key is not None:
             self._close_report(monotonic(), last=True)
@@ -313,6 +317,8 @@ class Hub:
             self._gathering.forget(member.identity.process)
         self._watch.left(member.identity, words)
         self._watch.urgent = True
+        if words.get("finished"):
+            self._last_beats.append(last_beat(member))
         if words.get("end"):
             now, alone = monotonic(), len(self._crew.all()) >= self._settings.world_size
             self._end, self._end_by = words["end"], now + OTHERS_S

@@ -78,6 +78,7 @@ class Missing:
     identity: Identity
     since: float
     told: bool = False
+    clean: bool = False
 
 
 class Watch:
@@ -90,9 +91,9 @@ class Watch:
         self.events: list[dict[str, Any]] = []
         self.urgent = False
 
-    def went(self, identity: Identity) -> None:
-        """A connection ended without a goodbye: find out how that process is."""
-        self.missing[identity.process] = Missing(identity, monotonic())
+    def went(self, identity: Identity, *, clean: bool = False) -> None:
+        """A connection ended without a goodbye, or a process is about to end: find out how; `clean` is its own word."""
+        self.missing[identity.process] = Missing(identity, monotonic(), clean=clean)
 
     def came(self, identity: Identity) -> None:
         """A rank is connected (again); an earlier process of the same rank that is gone stays an exit."""
@@ -103,8 +104,11 @@ class Watch:
         self.missing.pop(identity.process, None)
         if words.get("finished") or words.get("moving"):
             return
+        clean = bool(words.get("clean"))
         if words.get("code") is None and identity.pid is not None:
-            self.went(identity)
+            self.went(identity, clean=clean)
+        elif clean:
+            self.exit(identity, code=0, text=_unfinished(identity))
         else:
             self.exit(identity, code=words.get("code"), text=str(words.get("text") or "")[:MAX_TEXT])
 
@@ -112,7 +116,12 @@ class Watch:
         """Nobody is left to see how this process ends: say at least that it does."""
         missing = self.missing.pop(process, None)
         if missing is not None:
-            self.exit(missing.identity, text=f"rank {missing.identity.rank}: ended without finish()")
+            self.exit(missing.identity, code=0 if missing.clean else None, text=_unfinished(missing.identity))
+
+    def clean_settle(self) -> None:
+        """Take the word of those who said that they end as they should: whoever watched them goes as well."""
+        for process in [process for process, missing in self.missing.items() if missing.clean]:
+            self.gone_alone(process)
 
     @property
     def in_a_hurry(self) -> bool:
@@ -132,7 +141,13 @@ class Watch:
             seen = process_look(identity.pid)
             if seen.gone and (seen.code is not None or seen.signal is not None or age > DYING_S or seen.state is None):
                 self._settle(process)
-                self.exit(identity, code=seen.code, signal=seen.signal)
+                unseen = missing.clean and seen.code is None and seen.signal is None
+                self.exit(
+                    identity,
+                    code=0 if unseen else seen.code,
+                    signal=seen.signal,
+                    text=_unfinished(identity) if unseen else "",
+                )
             elif not seen.gone and age > RETURN_S and not missing.told:
                 missing.told = True
                 word = WORDS.get(seen.state or "", "in an unknown state")
@@ -191,6 +206,16 @@ class Watch:
 
     def _settle(self, process: str) -> None:
         self.missing.pop(process, None)
+
+
+def _unfinished(identity: Identity) -> str:
+    return f"rank {identity.rank}: ended without finish()"
+
+
+def last_beat(member: Member) -> dict[str, Any]:
+    """Return the beat of a rank that has finished: it is gone by its own word, and nobody misses it."""
+    step = (member.beat or {}).get("step")
+    return {"rank": member.identity.rank, "step": step, "phase": "shutdown", "phase_age_s": 0.0}
 
 
 def beat_of(member: Member, now: float) -> dict[str, Any] | None:

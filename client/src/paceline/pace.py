@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
-import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from threading import get_ident
 from time import perf_counter, time
-from types import TracebackType
 from typing import Any
 
 from paceline.deferred import DeferredReader
+from paceline.ending import MAX_TEXT, Ending
 from paceline.packing import utc_text
 from paceline.recorder import Phase, Recorder, Step
 from paceline.reporter import Reporter
@@ -25,8 +23,6 @@ FINISH_S = 5.0
 """How long `finish` may wait for the last reports."""
 AT_EXIT_S = 2.0
 """How long an exit without `finish` may be held up."""
-MAX_TEXT = 4_000
-"""What the server keeps of one event's text. Of a trace the end is kept: it says what happened."""
 _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
@@ -41,8 +37,7 @@ class Pace:
         self._phases: dict[str, Phase] = {}
         self._deferred = DeferredReader(recorder)
         self._pid = os.getpid()
-        self._exception: str | None = None
-        self._earlier_hook = sys.excepthook
+        self._ending = Ending(recorder, tell=self._on_exception)
         self._done = reporter is None
 
     @property
@@ -231,8 +226,7 @@ class Pace:
         self._recorder.end("shutdown")
         self._recorder.unwatch_gc()
         atexit.unregister(self._at_exit)
-        if sys.excepthook == self._hook:
-            sys.excepthook = self._earlier_hook
+        self._ending.unwatch()
         try:
             assert self._reporter is not None
             self._reporter.finish(words, timeout_s)
@@ -240,30 +234,16 @@ class Pace:
             say_once("finish", f"the last reports could not be handed over: {error!r}")
 
     def _at_exit(self) -> None:
-        words: dict[str, Any] = {"finished": False}
-        if self._exception is not None:
-            words.update(code=1, text=self._exception)
-        self._close(words, AT_EXIT_S)
+        self._close({"finished": False, **self._ending.words()}, AT_EXIT_S)
 
-    def _on_exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        """Tell an exception that nobody caught at once; the exit follows when the process really ends."""
-        try:
-            lines = traceback.format_exception(kind, error, trace)
-            self._exception = lines[-1].strip()[:MAX_TEXT]
-            self.note("".join(lines)[-MAX_TEXT:], kind="log", hurry=True)
-        except Exception as failure:
-            say_once("exception", f"an exception could not be told: {failure!r}")
+    def _on_exception(self, trace: str) -> None:
+        if not self._done:
+            self.note(trace, kind="log", hurry=True)
 
     def _watch_end(self) -> None:
         """Be called at the process's end, and at an exception that nobody catches."""
         atexit.register(self._at_exit)
-        self._earlier_hook = sys.excepthook
-        sys.excepthook = self._hook
-
-    def _hook(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if not self._done:
-            self._on_exception(kind, error, trace)
-        self._earlier_hook(kind, error, trace)
+        self._ending.watch()
 
     def _in_child(self) -> None:
         """A forked child (a data loader's worker) neither reports nor keeps the connection of a dead parent open."""
