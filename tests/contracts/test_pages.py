@@ -64,6 +64,15 @@ class TestEveryPage:
         assert answer.status_code in {400, 403, 404, 405} or path == "/password", answer.status_code
 
     @pytest.mark.parametrize("path", pages())
+    def test_answers_a_form_with_a_zero_byte_without_a_failure(
+        self, client_as: Callable[[Any], Client], admin: Any, path: str
+    ) -> None:
+        answer = client_as(admin).post(path, {"act": "person", "name": "a\0b", "role": "VIEWER", "text": "\0"})
+
+        # A password is checked by its own form, which says what is wrong with it.
+        assert answer.status_code in {400, 403, 404, 405} or path == "/password", answer.status_code
+
+    @pytest.mark.parametrize("path", pages())
     def test_answers_an_admin_without_a_failure(
         self, client_as: Callable[[Any], Client], admin: Any, path: str
     ) -> None:

@@ -12,7 +12,7 @@ from django.views.decorators.cache import never_cache
 from apps.accounts.selectors import principal_of_user
 from apps.common.access import READ, Principal
 from apps.common.clock import now
-from apps.common.errors import Forbidden, NotFound, PacelineError
+from apps.common.errors import BadRequest, Forbidden, NotFound, PacelineError
 from apps.console.selectors.frame import frame_read
 
 View = Callable[..., HttpResponse]
@@ -33,6 +33,8 @@ def page(*, scope: str = READ, methods: tuple[str, ...] = ("GET", "HEAD")) -> Ca
             try:
                 if not who.may(scope):
                     raise Forbidden(f"This needs the right to {scope}; ask an admin for another role.")
+                if any("\0" in text for _, texts in request.POST.lists() for text in texts):
+                    raise BadRequest("What was sent holds a zero byte, which no text here can have. Nothing was kept.")
                 return view(request, *args, who=who, **kwargs)
             except PacelineError as error:
                 return error_page(request, error, who=who)
