@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from django.test import Client
 
+from apps.engine.detection import Certainty, Subject, SubjectKind
 from tests.telemetry.reports import Site, packed
 
 
@@ -54,6 +55,54 @@ class TestSuspects:
 
     def test_without_such_checks_all_have_their_evidence(self, page: Client, attempt: Any) -> None:
         assert "every check has its evidence" in page.get("/runs/dense-7b").text
+
+
+class TestHung:
+    """A run that stands shows nobody as under way, and whose stack is not like the others' first."""
+
+    @pytest.fixture
+    def shown(self, page: Client, run: Any, attempt: Any, find: Any, now: datetime) -> str:
+        from apps.runs.services import status_update
+
+        site = Site(attempt.id, now)
+        site.put(beats=[{"rank": r, "step": 7, "phase": "communication", "phase_age_s": 9.0} for r in range(8)], at=0.0)
+        frames = {rank: "_hang" if rank == 5 else "_wait" for rank in range(8)}
+        text = 'in communication for 9 s, last step 7\nthread MainThread\n  File "/a/ring.py", line 4, in {}\n    x()\n'
+        site.put(
+            events=[
+                {"kind": "stack", "rank": rank, "happened_at": now.isoformat(), "text": text.format(name)}
+                for rank, name in frames.items()
+            ],
+            seq=2,
+            at=0.0,
+        )
+        site.fold(after=0.5)
+        find(
+            cause="hang",
+            subject=Subject(SubjectKind.RANK, rank=5, node="trn002"),
+            victims=(0, 1, 2, 3, 4, 6, 7),
+            certainty=Certainty.CONFIRMED,
+            cells=(),
+        )
+        status_update(run_id=run.id, hang="CONFIRMED")
+        return page.get("/runs/dense-7b").text
+
+    def test_nobody_is_under_way(self, shown: str, run: Any, now: datetime) -> None:
+        from apps.console.selectors.ranks import ranks_now_page
+        from apps.runs.selectors import run_by_id
+
+        ranks = ranks_now_page(run_by_id(run.id), now=now + timedelta(seconds=1))
+
+        assert "8 under way" not in shown
+        assert ranks.counts == (("stands", "crit", 1), ("waits", "warn", 7))
+        assert (ranks.rows[0].ranks, ranks.rows[0].node) == ("5", "trn002")
+
+    def test_stacks_are_grouped_and_the_odd_one_comes_first(self, shown: str) -> None:
+        assert "8 Python stacks" in shown
+        assert "in 2 groups, the fewest first" in shown
+        odd, many = shown.index("1 rank: 5,"), shown.index("7 ranks: 0–4, 6–7,")
+        assert odd < many
+        assert shown.index("stands elsewhere</span> 1 rank: 5,") < many
 
 
 class TestBlind:

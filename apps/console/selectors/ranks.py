@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from apps.console import words
 from apps.console.selectors.gauges import gauges_now
+from apps.diagnosis.selectors import findings_of
 from apps.fleet.selectors import nodes_by_id
 from apps.runs.limits import limit_value
 from apps.runs.selectors import PlacementRow, RunRow, placement_of
@@ -229,10 +230,14 @@ def ranks_now_page(run: RunRow, *, now: datetime, most: int = 24) -> RanksNowPag
     states: dict[tuple[Any, ...], NowLine] = {}
     newest = int(np.max(found.step)) if len(found.step) else 0
     limit_s = limit_value(run.limits, "no_telemetry_s")
+    named = _held_by(run)
     for i, rank in enumerate(int(rank) for rank in found.ranks):
         line = _now_line(
             found, i, rank, names[rank] if rank < len(names) else "", newest=newest, limit_s=limit_s, now=now
         )
+        if run.hang and line.word == "under way":
+            word = "stands" if rank in named else "waits"
+            line = replace(line, word=word, token=_TOKENS[word])
         # Those that stand out are told by node; all that do the same share one line.
         key = (line.node if line.word in STAND_OUT else "", line.step, line.phase, line.word)
         lines.setdefault(key, []).append(rank)
@@ -244,9 +249,20 @@ def ranks_now_page(run: RunRow, *, now: datetime, most: int = 24) -> RanksNowPag
     return RanksNowPage(tuple(rows), counts, sum(len(lines[key]) for key in order[most:]))
 
 
-_TOKENS = {"exited": "crit", "behind": "warn", "silent": "none", "under way": "ok"}
-_ORDER = {"exited": 0, "behind": 1, "silent": 2, "under way": 3}
-STAND_OUT = frozenset({"exited", "behind"})
+_TOKENS = {"exited": "crit", "stands": "crit", "behind": "warn", "silent": "none", "waits": "warn", "under way": "ok"}
+_ORDER = {"exited": 0, "stands": 1, "behind": 2, "silent": 3, "waits": 4, "under way": 5}
+STAND_OUT = frozenset({"exited", "stands", "behind"})
+
+
+def _held_by(run: RunRow) -> frozenset[int]:
+    """Return the ranks that an open hang names: while a run stands, nobody in it is under way."""
+    if not run.hang or run.attempt_id is None:
+        return frozenset()
+    rows = findings_of(attempt_id=run.attempt_id, cause="hang", state="OPEN")
+    victims = {rank for row in rows for rank in row.victims}
+    if not victims:
+        return frozenset()  # nobody is named, or the run is too large to list who waits
+    return frozenset(range(run.world_size or 0)) - victims
 
 
 def _now_line(found: Any, i: int, rank: int, node: str, *, newest: int, limit_s: float, now: datetime) -> NowLine:

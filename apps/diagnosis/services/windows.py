@@ -32,10 +32,14 @@ from apps.telemetry.selectors import (
     nonfinite_of,
     ranks_now,
     senders_of,
+    stacks_of,
 )
 
 MOST_PAST = 200
 """Findings of earlier attempts that a window carries: enough for any recurrence rule, bounded for a run of months."""
+
+MOST_STACKS = 2048
+"""Stacks that one look reads, 16 kB each at most: among so many the odd one shows, or nobody's does."""
 
 _SPOKEN = {
     Trust.COMPLETE: CheckpointState.SAVED,
@@ -59,6 +63,7 @@ class Scene:
     checkpoint_steps: tuple[int, ...]
     facts: tuple[detection.Fact, ...]
     past: tuple[detection.PastFault, ...]
+    stacks: tuple[detection.Stack, ...]
     watch_began_at: float
 
 
@@ -77,6 +82,10 @@ def scene_read(run: RunRow, attempt: AttemptRow, *, now: datetime) -> Scene:
         checkpoint_steps=tuple(row.step for row in saves if row.attempt_id == attempt.id),
         facts=tuple(_fact(fact, names) for fact in exits),
         past=_past(run.id, attempt),
+        # Stacks are long, and only a run that stands is asked why: a first look suspects without them.
+        stacks=tuple(detection.Stack(row.rank, row.text) for row in stacks_of(attempt.id, limit=MOST_STACKS))
+        if run.hang and run.attempt_id == attempt.id
+        else (),
         watch_began_at=door_state(now).accepting_since.timestamp(),
     )
 
@@ -95,6 +104,7 @@ def window_of(scene: Scene, *, now: datetime, columns: Columns, beats: Beats, no
             resumed_from_step=attempt.resumed_from_step,
             stopping=run.open_action_kind in ("RESTART_RUN", "STOP_RUN")
             or (attempt.state == AttemptState.ENDED and not run_failed(attempt)),
+            ended=attempt.state == AttemptState.ENDED,
             steps_planned=run.steps_planned,
             checkpoint_interval_s=setting.get("interval_s"),
             checkpoint_interval_steps=setting.get("interval_steps"),
@@ -106,6 +116,7 @@ def window_of(scene: Scene, *, now: datetime, columns: Columns, beats: Beats, no
         facts=scene.facts,
         nonfinite=nonfinite,
         attempts=scene.past,
+        stacks=scene.stacks,
         limits=run.limits,
     )
 

@@ -17,7 +17,7 @@ from apps.engine.detection.verdict import (
     ranks_in_words,
     verdicts_in,
 )
-from apps.engine.detection.window import Attempt, Checkpoint, Fact, NodeSeries, PastFault, Window
+from apps.engine.detection.window import Attempt, Checkpoint, Fact, NodeSeries, PastFault, Stack, Window
 from apps.engine.detection.words import (
     Certainty,
     Class,
@@ -61,6 +61,7 @@ __all__ = [
     "Placement",
     "Proposal",
     "ProposalKind",
+    "Stack",
     "State",
     "StateUnreadable",
     "Subject",

@@ -38,7 +38,8 @@ class Needs:
     """What the detector looks at; a caller reads no more than this.
 
     metrics: without them it answers "not enough evidence". useful: read if there. nonfinite: the entries of the
-    window's steps, and the columns of every metric that has one. past: verdicts of earlier attempts.
+    window's steps, and the columns of every metric that has one. past: verdicts of earlier attempts. stacks: those that
+    ranks sent of themselves, once the run is known to stand.
     """
 
     metrics: tuple[str, ...] = ()
@@ -48,6 +49,7 @@ class Needs:
     exits: bool = False
     nonfinite: bool = False
     past: bool = False
+    stacks: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ class Attempt:
     """The attempt the window is about, and what its run was set to.
 
     `started_at`: when it was opened. `stopping`: an order to stop or restart it is under way, so that exits are wanted.
+    `ended`: it is over, so that nothing in it moves any more.
     `steps_planned`, `checkpoint_interval_*` are the run's settings; `checkpoint_advised_s` is measured advice.
     """
 
@@ -22,6 +23,7 @@ class Attempt:
     started_at: float
     resumed_from_step: int | None = None
     stopping: bool = False
+    ended: bool = False
     steps_planned: int | None = None
     checkpoint_interval_s: float | None = None
     checkpoint_interval_steps: int | None = None
@@ -33,6 +35,8 @@ class Checkpoint:
     """One word about a checkpoint.
 
     `state`: STARTED | QUEUED | WRITTEN | SAVED | FAILED | DELETED | RESTORED. `kind`: save | restore.
+    `duration_s` and `queue_s` are the slowest shard's, `fastest_s` is what the fastest shard took; `shards`: how many
+    ranks wrote one, 0 = not told.
     """
 
     step: int
@@ -42,6 +46,8 @@ class Checkpoint:
     duration_s: float | None = None
     queue_s: float | None = None
     blocking_s: float | None = None
+    fastest_s: float | None = None
+    shards: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,14 @@ class Fact:
     code: int | None = None
     signal: int | None = None
     text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """The newest Python stacks that a rank sent of itself, as it wrote them; its first line says of which step."""
+
+    rank: int
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +109,8 @@ class Window:
     `columns` holds the columns settled since the detector's last evaluation, each exactly once (none for CLOCK and
     FACTS). `facts` and `checkpoints` may repeat what earlier windows held; detectors count by identity, never by
     arrival. `watch_began_at`: since when Paceline could hear; clocks count from there at the earliest, and start anew
-    after a blind period. `attempts`: verdicts of the run's earlier attempts. `limits`: what was set for the run; what
-    is missing has the detector's default.
+    after a blind period. `attempts`: verdicts of the run's earlier attempts. `stacks`: one a rank at most. `limits`: what
+    was set for the run; what is missing has the detector's default.
     """
 
     now: float
@@ -110,6 +124,7 @@ class Window:
     node_series: Mapping[str, NodeSeries] = field(default_factory=dict)
     nonfinite: Nonfinite = field(default_factory=Nonfinite.none)
     attempts: Sequence[PastFault] = ()
+    stacks: Sequence[Stack] = ()
     limits: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

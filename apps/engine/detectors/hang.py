@@ -1,5 +1,6 @@
 """The run stands still though its ranks are alive: no rank gets a step further for longer than its phase allows."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,8 @@ from apps.engine.detection import (
 )
 from apps.engine.detectors._culprit import Culprit, culprit_of, subject_of, victims_of
 from apps.engine.detectors._pace import HANG_FACTOR, HANG_FLOOR_S, HANG_PHASE_S, HANG_START_S, Pace
-from apps.engine.detectors._presence import Presence, failed, presence
+from apps.engine.detectors._presence import Presence, failed, left, presence
+from apps.engine.detectors._stacks import OddOnes, odd_ones
 from apps.engine.detectors._words import in_words, plural
 
 CAUSE = "hang"
@@ -45,6 +47,7 @@ HOW = {
     "left": "has ended while the others go on waiting for it",
     "behind": "is in an earlier step than the others",
     "outside": "never came to the collective in which the others wait",
+    "stacks": "stands elsewhere in the program than the others, which wait in the collective",
 }
 
 
@@ -68,7 +71,10 @@ def evaluate(window: Window, state: State) -> tuple[State, tuple[Answer, ...]]:
     if found and moved:
         answers.append(_verdict(found, CloseReason.RECOVERED))
         found = None
-    if window.attempt.stopping or _crashed(window, pace):
+    if window.attempt.stopping or window.attempt.ended or _crashed(window, pace):
+        if found and _is_of_the_lost(window, found, who):
+            answers.append(_verdict(found, CloseReason.MERGED))
+            found = None
         return _kept(pace, found), (*answers, _held(found) or _ended(window))
     limit_s = pace.limit_s(window.limits)
     if stood_s >= limit_s:
@@ -87,6 +93,21 @@ def _crashed(window: Window, pace: Pace) -> bool:
     return any(failed(fact) and not pace.outlived(fact.heard_at, window.limits) for fact in window.facts)
 
 
+def _is_of_the_lost(window: Window, found: dict[str, Any], who: Presence) -> bool:
+    """Whether what was only suspected says no more than that ranks are gone: then their loss is the finding."""
+    if found["certainty"] == Certainty.CONFIRMED:
+        return False
+    gone = who.missing | left(window, failures=True)
+    return all(bool(gone[rank]) for rank in found["ranks"])
+
+
+def _node_is_lost(window: Window, who: Presence, culprit: Culprit) -> bool:
+    """Whether who is named went silent with its whole node: that the node is lost is for `rank_lost` to confirm."""
+    nodes = window.placement.node[culprit.ranks]
+    silent = who.silent_nodes
+    return culprit.how == "missing" and all(node >= 0 and bool(silent[node]) for node in nodes.tolist())
+
+
 def _kept(pace: Pace, found: dict[str, Any] | None) -> State:
     return State(CAUSE, DETECTOR.state_version, {**pace.values(), "open": found})
 
@@ -94,11 +115,15 @@ def _kept(pace: Pace, found: dict[str, Any] | None) -> State:
 def _found(window: Window, pace: Pace, who: Presence, stood_s: float, limit_s: float) -> dict[str, Any]:
     """Return everything the verdict says, as it is kept in the state."""
     culprit = culprit_of(window, who)
+    odd = odd_ones(window, who.fresh) if not len(culprit.ranks) else None
+    if odd is not None:
+        culprit = replace(culprit, ranks=odd.ranks, how="stacks")
+    sure = stood_s >= CONFIRM * limit_s and not _node_is_lost(window, who, culprit)
     subject = subject_of(window, culprit.ranks)
     ranks = [int(rank) for rank in culprit.ranks]
     phases = sorted({Phase(int(p)).word for p in window.beats.phase[culprit.ranks]}) if ranks else []
     return {
-        "certainty": str(Certainty.CONFIRMED if stood_s >= CONFIRM * limit_s else Certainty.SUSPECTED),
+        "certainty": str(Certainty.CONFIRMED if sure else Certainty.SUSPECTED),
         "subject": {
             "key": subject.key,
             "kind": str(subject.kind),
@@ -108,6 +133,7 @@ def _found(window: Window, pace: Pace, who: Presence, stood_s: float, limit_s: f
             "nodes": list(subject.nodes),
         },
         "how": culprit.how,
+        "stacks": _stacks_kept(odd),
         "ranks": ranks,
         "phases": phases,
         "step": pace.newest,
@@ -120,6 +146,12 @@ def _found(window: Window, pace: Pace, who: Presence, stood_s: float, limit_s: f
         "counts": _counts(culprit, who),
         "world": window.attempt.world_size,
     }
+
+
+def _stacks_kept(odd: OddOnes | None) -> dict[str, Any] | None:
+    if odd is None:
+        return None
+    return {"sent": odd.sent, "alike": odd.alike, "where": odd.where, "others": odd.others}
 
 
 def _counts(culprit: Culprit, who: Presence) -> dict[str, int]:
@@ -171,7 +203,9 @@ def _says(found: dict[str, Any], stood: str, closed: CloseReason | None) -> str:
         return f"The run hangs: {still}, and no single rank stands out."
     many = len(found["ranks"]) > 1
     words = HOW[found["how"]]
-    words = words.replace("is in", "are in", 1).replace("has ended", "have ended", 1) if many else words
+    if many:
+        for one, more in (("is in", "are in"), ("has ended", "have ended"), ("stands else", "stand else")):
+            words = words.replace(one, more, 1)
     who = ranks_in_words(found["ranks"])
     on = f" on {found['subject']['node']}" if found["subject"]["node"] else ""
     return f"The run hangs: {still}; {who}{on} {words}."
@@ -182,6 +216,13 @@ def _why(found: dict[str, Any]) -> str:
     rest = f"{counts['inside']} of {counts['reporting']} reporting ranks wait in a collective, {counts['missing']} are missing"
     allowed = f"this phase ({found['phase']}) may last {in_words(found['limit_s'])}"
     usual = f", a step usually takes {in_words(found['step_s'])}" if found["step_s"] else ""
+    if found["stacks"]:
+        said = found["stacks"]
+        who = ranks_in_words(found["ranks"]).capitalize()
+        return (
+            f"{said['alike']} of {said['sent']} ranks that sent their stacks wait alike, in {said['others']}. {who} stood "
+            f"in {said['where']}: likely the one they wait for, not proven. {rest}; {allowed}{usual}."
+        )
     if found["how"] == "inside":
         return f"All reporting ranks are inside the collective: look at the network. {rest}; {allowed}{usual}."
     where = f" The named ranks say: {', '.join(found['phases'])}." if found["phases"] else ""
@@ -191,10 +232,17 @@ def _why(found: dict[str, Any]) -> str:
 def _next(found: dict[str, Any], closed: CloseReason | None) -> str:
     if closed:
         return "Nothing to do; the run moves again." if closed is CloseReason.RECOVERED else "See the newer finding."
+    restart = "restart from the newest trusted checkpoint"
     if found["certainty"] == Certainty.CONFIRMED:
-        return (
-            "Look at the stacks of the named ranks if there is time, then restart from the newest trusted checkpoint."
-        )
+        if not found["ranks"]:
+            return f"Look at the network and at where the stacks differ, if there is time, then {restart}."
+        if found["how"] in ("missing", "left"):
+            named = found["subject"]["node"]
+            where = named or "their nodes"
+            return f"Look at {where} if there is time, then {restart}."
+        return f"Look at the stacks of {ranks_in_words(found['ranks'])} if there is time, then {restart}."
+    if found["how"] == "missing" and found["stood_s"] >= CONFIRM * found["limit_s"]:
+        return "Wait whether they are heard again; if their node is lost, that is a finding of its own."
     return f"Wait: it is confirmed after {in_words(CONFIRM * found['limit_s'])} without a step. Look at the ranks now."
 
 
@@ -210,6 +258,9 @@ def _evidence(found: dict[str, Any]) -> tuple[Evidence, ...]:
     ]
     if found["step_s"] is not None:
         rows.append(Evidence("usual step", found["step_s"], "s"))
+    if found["stacks"]:
+        rows.append(Evidence("ranks whose stacks are alike", found["stacks"]["alike"], "", found["stacks"]["sent"]))
+        rows.append(Evidence("stack of the named ranks", found["stacks"]["where"]))
     if found["phases"]:
         rows.append(Evidence("phase of the named ranks", ", ".join(found["phases"])))
     return tuple(rows)
@@ -242,10 +293,11 @@ DETECTOR = Detector(
     class_=Class.COORDINATION,
     title="Hang",
     trigger=Trigger.CLOCK,
-    needs=Needs(beats=True, exits=True),
+    needs=Needs(beats=True, exits=True, stacks=True),
     minimum=Minimum(ranks=1),
     delay=Delay(seconds=2 * HANG_FLOOR_S.default + 9),
     false_alarm_p=0.0,
     limits=(HANG_FLOOR_S, HANG_FACTOR, HANG_START_S, HANG_PHASE_S, NO_TELEMETRY_S),
     evaluate=evaluate,
+    state_version=2,
 )

@@ -125,9 +125,9 @@ def nonfinite_of(attempt_id: int, *, after_step: int | None, limit: int) -> list
     return [NonFiniteRow(names[metric], step, rank, which) for metric, step, rank, which in found]
 
 
-def stacks_of(attempt_id: int) -> list[StackRow]:
-    """Return the newest stack of each rank that sent one, by rank."""
-    rows = Stack.objects.filter(attempt_id=attempt_id).order_by("rank")
+def stacks_of(attempt_id: int, *, limit: int = 131_072) -> list[StackRow]:
+    """Return the newest stack of each rank that sent one, by rank, at most `limit`."""
+    rows = Stack.objects.filter(attempt_id=attempt_id).order_by("rank")[:limit]
     return [StackRow(rank=row.rank, happened_at=row.happened_at, text=row.text) for row in rows]
 
 

@@ -128,6 +128,7 @@ def permuted(window: Window, new: np.ndarray) -> Window:
         if has_beats
         else beats,
         facts=tuple(replace(f, rank=None if f.rank is None else int(new[f.rank])) for f in window.facts),
+        stacks=tuple(replace(s, rank=int(new[s.rank])) for s in window.stacks),
         nonfinite=Nonfinite(bad.metrics, bad.step, new[bad.rank].astype(np.int32), bad.kind),
     )
 
@@ -151,4 +152,6 @@ def silenced(window: Window, ranks: Sequence[int]) -> Window:
         tuple(m for m, k in zip(bad.metrics, keep, strict=True) if k), bad.step[keep], bad.rank[keep], bad.kind[keep]
     )
     facts = tuple(f for f in window.facts if f.rank not in set(ranks))
-    return replace(window, columns=replace(window.columns, values=values), beats=beats, nonfinite=kept, facts=facts)
+    stacks = tuple(s for s in window.stacks if s.rank not in set(ranks))
+    columns = replace(window.columns, values=values)
+    return replace(window, columns=columns, beats=beats, nonfinite=kept, facts=facts, stacks=stacks)

@@ -14,9 +14,11 @@ from apps.engine.detection import (
     Level,
     Phase,
     ProposalKind,
+    Stack,
     State,
     SubjectKind,
     Undecided,
+    Verdict,
     Window,
     verdicts_in,
 )
@@ -203,7 +205,108 @@ class TestWho:
         assert verdict.subject.rank == 1
 
 
+WAITING = [("rank.py", "_step"), ("collectives.py", "all_reduce"), ("ring.py", "_wait")]
+ELSEWHERE = [("rank.py", "_step"), ("rank.py", "_hang"), ("stopping.py", "sleep_until")]
+
+
+def stack(rank: int, frames: list[tuple[str, str]], *, step: int = 19) -> Stack:
+    """A stack as the client sends it; every rank stands on another line of the same functions."""
+    told = "".join(f'  File "/srv/{file}", line {rank + 10}, in {name}\n    code()\n' for file, name in frames)
+    return Stack(rank, f"in communication for 6 s, last step {step}\nthread MainThread\n{told}\nthread other\n")
+
+
+class TestByItsStacks:
+    def hang(self, stacks: list[Stack], **more: object) -> Verdict:
+        window = standing(130, [COMMUNICATION] * 8, stacks=tuple(stacks), **more)
+        return verdicts_in(run(DETECTOR, [window], learnt(8))[1])[-1]
+
+    def test_the_one_that_stands_elsewhere_while_all_are_inside_is_named_with_how_sure_that_is(self) -> None:
+        verdict = self.hang([stack(rank, ELSEWHERE if rank == 5 else WAITING) for rank in range(8)])
+
+        assert (verdict.subject.kind, verdict.subject.rank, verdict.subject.node) == (SubjectKind.RANK, 5, "n1")
+        assert "rank 5 on n1 stands elsewhere" in verdict.verdict
+        assert "7 of 8 ranks that sent their stacks wait alike, in all_reduce (collectives.py:10)" in verdict.why
+        assert "Rank 5 stood in _hang (rank.py:15): likely the one they wait for, not proven" in verdict.why
+        assert verdict.next.startswith("Look at the stacks of rank 5 ")
+        assert verdict.proposal.kind is ProposalKind.RESTART_RUN
+
+    def test_names_nobody_where_all_stand_alike_and_then_speaks_of_no_named_ranks(self) -> None:
+        verdict = self.hang([stack(rank, WAITING) for rank in range(8)])
+
+        assert verdict.subject.kind is SubjectKind.RUN
+        assert "named" not in verdict.next
+
+    def test_stacks_of_an_earlier_step_say_nothing_of_this_one(self) -> None:
+        stale = [stack(rank, ELSEWHERE if rank == 5 else WAITING, step=12) for rank in range(8)]
+
+        assert self.hang(stale).subject.kind is SubjectKind.RUN
+
+    def test_a_few_stacks_of_many_ranks_name_nobody(self) -> None:
+        few = [stack(rank, ELSEWHERE if rank == 5 else WAITING) for rank in (4, 5, 6)]
+
+        assert self.hang(few).subject.kind is SubjectKind.RUN
+
+    def test_two_halves_that_stand_apart_name_nobody(self) -> None:
+        halves = [stack(rank, ELSEWHERE if rank < 4 else WAITING) for rank in range(8)]
+
+        assert self.hang(halves).subject.kind is SubjectKind.RUN
+
+    def test_stages_wait_in_calls_of_their_own(self) -> None:
+        receiving = [("rank.py", "_step"), ("pipe.py", "receive")]
+        stacks = [stack(rank, receiving if rank >= 4 else ELSEWHERE if rank == 1 else WAITING) for rank in range(8)]
+        stage = np.array([0] * 4 + [1] * 4, np.int32)
+        window = standing(130, [COMMUNICATION] * 8, stacks=tuple(stacks))
+        window = replace(window, placement=replace(window.placement, stage=stage))
+
+        (verdict,) = verdicts_in(run(DETECTOR, [window], learnt(8))[1])
+
+        assert verdict.subject.rank == 1
+
+    def test_when_they_come_after_the_first_look_the_finding_about_the_run_gives_way(self) -> None:
+        state, _ = run(DETECTOR, [standing(62, [COMMUNICATION] * 8)], learnt())
+        stacks = tuple(stack(rank, ELSEWHERE if rank == 5 else WAITING) for rank in range(8))
+
+        _, answers = run(DETECTOR, [standing(64, [COMMUNICATION] * 8, stacks=stacks)], state)
+
+        old, new = verdicts_in(answers)
+        assert (old.subject.kind, old.closed) == (SubjectKind.RUN, CloseReason.MERGED)
+        assert new.subject.rank == 5
+
+
 class TestWhatEndsOrHoldsIt:
+    def test_is_not_confirmed_by_who_went_silent_with_its_whole_node(self) -> None:
+        heard = [NOW + 130.0] * 12
+        heard[4:8] = [NOW + 10.0] * 4
+
+        _, answers = run(DETECTOR, [standing(130, [COMMUNICATION] * 12, heard_at=heard)], learnt(12))
+
+        (verdict,) = verdicts_in(answers)
+        assert verdict.certainty is Certainty.SUSPECTED
+        assert verdict.proposal.kind is ProposalKind.NONE
+
+    def test_a_suspicion_of_nobody_gives_way_to_a_crash(self) -> None:
+        state, _ = run(DETECTOR, [standing(62, [COMMUNICATION] * 8)], learnt())
+        crash = (Fact("exit", NOW + 63, rank=1, code=1),)
+
+        _, answers = run(DETECTOR, [standing(64, [COMMUNICATION] * 8, facts=crash)], state)
+
+        assert [verdict.closed for verdict in verdicts_in(answers)] == [CloseReason.MERGED]
+
+    def test_an_attempt_that_has_ended_does_not_hang(self) -> None:
+        state, _ = run(DETECTOR, [standing(62, [COMMUNICATION] * 8)], learnt())
+
+        _, answers = run(DETECTOR, [standing(130, [COMMUNICATION] * 8, attempt={"ended": True})], state)
+
+        assert [verdict.closed for verdict in verdicts_in(answers)] == [CloseReason.MERGED]
+
+    def test_a_confirmed_hang_outlives_the_crash_it_ends_in(self) -> None:
+        state, _ = run(DETECTOR, [standing(130, [COMMUNICATION] * 8)], learnt())
+        crash = (Fact("exit", NOW + 600, rank=1, code=-6),)
+
+        _, answers = run(DETECTOR, [standing(601, [COMMUNICATION] * 8, facts=crash)], state)
+
+        assert [verdict.closed for verdict in verdicts_in(answers)] == [None]
+
     def test_a_step_closes_it(self) -> None:
         state, _ = run(DETECTOR, [standing(130, [COMMUNICATION] * 8)], learnt())
 
