@@ -51,6 +51,15 @@ class TestBefore:
 
         assert "You may look at north, not act on it." in page
 
+    def test_why_a_run_cannot_be_restarted_stands_on_its_button_with_names_as_they_are(
+        self, client_as, operator, find, pace
+    ) -> None:
+        find()
+
+        page = client_as(operator).get("/runs/dense-7b").text
+
+        assert "no launcher is set for this run, so Paceline may not start or stop it" in page
+
     def test_an_unknown_kind_is_refused(self, client_as, operator, attempt) -> None:
         assert client_as(operator).get("/runs/dense-7b/actions/new?kind=EXPLODE").status_code == 400
 

@@ -82,7 +82,9 @@ def _buttons(run: RunRow, restart: Preview | None, *, who: Principal) -> list[Ac
 
 
 def _short(text: str) -> str:
-    return text.partition(".")[0].lower()
+    """Return the first sentence as it goes on behind a semicolon; names keep their capitals."""
+    first = text.partition(".")[0]
+    return first[:1].lower() + first[1:]
 
 
 def _gives_up(run: RunRow) -> str:
