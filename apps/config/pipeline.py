@@ -18,6 +18,7 @@ SWEEPS: dict[str, tuple[str, float]] = {
     "remediation.policies_sweep": ("watch", 5.0),
     "remediation.orders_sweep": ("orders", 1.0),
     "remediation.launches_watch": ("orders", 1.0),
+    "remediation.attempts_left": ("watch", 2.0),
     "remediation.attempts_silence": ("slow", 60.0),
     "remediation.launches_trim": ("slow", 3600.0),
     "accounts.keys_trim": ("slow", 3600.0),

@@ -53,6 +53,12 @@ def launches_watch(**_later: Any) -> None:
     launchers.launches_look(now=now())
 
 
+@shared_task(name="remediation.attempts_left")
+def attempts_left(**_later: Any) -> None:
+    """End attempts whose ranks have all left without a word about the whole."""
+    services.attempts_left_end(now=now())
+
+
 @shared_task(name="remediation.attempts_silence")
 def attempts_silence(**_later: Any) -> None:
     """End attempts of which nobody has heard for hours."""

@@ -1,6 +1,7 @@
 """Everything that writes actions, orders and launches."""
 
 from apps.remediation.services.deciding import action_accept, action_dismiss, action_settle
+from apps.remediation.services.leaving import attempts_left_end
 from apps.remediation.services.moving import ActionMoved
 from apps.remediation.services.ordering import order_claim, order_look_claim
 from apps.remediation.services.proposing import finding_consider, findings_consider
@@ -35,6 +36,7 @@ __all__ = [
     "action_request",
     "action_settle",
     "action_watch",
+    "attempts_left_end",
     "attempts_silent_end",
     "command_copied",
     "finding_consider",

@@ -23,6 +23,7 @@ from apps.telemetry.selectors.facts import (
     stacks_of,
 )
 from apps.telemetry.selectors.gauges import GaugeRow, gauges_known, gauges_version, node_gauges
+from apps.telemetry.selectors.leaving import Leaving, ranks_left, senders_expected
 from apps.telemetry.selectors.ranks import RanksNow, ranks_now
 from apps.telemetry.selectors.senders import SenderRow, senders_of
 from apps.telemetry.selectors.series import SeriesRow, series_of
@@ -32,6 +33,7 @@ __all__ = [
     "DoorState",
     "FactRow",
     "GaugeRow",
+    "Leaving",
     "NonFiniteRow",
     "RanksNow",
     "RefusalRow",
@@ -51,8 +53,10 @@ __all__ = [
     "metrics_of",
     "node_gauges",
     "nonfinite_of",
+    "ranks_left",
     "ranks_now",
     "refusals_of",
+    "senders_expected",
     "senders_of",
     "series_of",
     "settled_watermark",
