@@ -102,8 +102,41 @@ _ALL = (
     ),
     World(
         "gc_pauses",
-        "Now and then a rank pauses for 0.6 s, each by itself: garbage collection, not a machine.",
+        "From step 100 on now and then a rank collects garbage for 0.6 s, each by itself.",
+        faults=(Fault(FaultKind.PAUSES, 100, chance=0.05, pause_s=0.6),),
+        truths=(Truth("gc_pause", Subject(SubjectKind.RUN), 100),),
+    ),
+    World(
+        "gc_of_one_rank",
+        "From step 100 on rank 6 alone collects garbage for 0.6 s in two steps of five: its program, not its machine.",
+        faults=(Fault(FaultKind.PAUSES, 100, (6,), chance=0.4, pause_s=0.6),),
+        truths=(Truth("gc_pause", _rank(6), 100),),
+    ),
+    World(
+        "untold_pauses",
+        "Ranks pause as in gc_pauses, but nobody reports collections: nobody's hardware is to be blamed.",
         faults=(Fault(FaultKind.PAUSES, 0, chance=0.02, pause_s=0.6),),
+        tells_gc=False,
+    ),
+    World(
+        "planned_collections",
+        "All ranks collect together every 100 steps: the remedy, not the fault.",
+        faults=(Fault(FaultKind.PLANNED, 50, pause_s=0.6, every=100),),
+    ),
+    World(
+        "queueing_store",
+        "From the save after step 249 on the shards wait for the store, longer each time.",
+        save_every=50,
+        faults=(Fault(FaultKind.QUEUED, 249, pause_s=180.0),),
+        truths=(Truth("checkpoint_queue", Subject(SubjectKind.RUN), 250),),
+    ),
+    World(
+        "queueing_store_untold",
+        "The same, but ranks tell only how long their shard took: the spread over ranks stands for the queue.",
+        save_every=50,
+        tells_queue=False,
+        faults=(Fault(FaultKind.QUEUED, 249, pause_s=180.0),),
+        truths=(Truth("checkpoint_queue", Subject(SubjectKind.RUN), 250),),
     ),
 )
 

@@ -24,13 +24,17 @@ SHUTDOWN_S = 6.0
 class Story:
     """One telling of a world.
 
-    compute: float32 [ranks, steps], seconds. start: float64 [steps + 1], when each step begins (the last: the end);
+    compute: float32 [ranks, steps], seconds, collections included. gc: float32 [ranks, steps], seconds in collections.
+    queue: float64 [steps], seconds for which the slowest shard of the save after a step waited.
+    start: float64 [steps + 1], when each step begins (the last: the end);
     infinite from the step on that never ends. stuck: the step in which the run stands, None if it never does.
     silent_at: float64 [nodes], from when nothing is heard of a node. exit_at: float64 [ranks]; infinite = never.
     """
 
     world: World
     compute: Floats
+    gc: Floats
+    queue: Times
     start: Times
     stuck: int | None
     silent_at: Times
@@ -81,6 +85,13 @@ class Story:
         ended = [(step, float(self.start[step + 1])) for step in steps if np.isfinite(self.start[step + 1])]
         return [(step, at, not any(step >= first for first in unsaved)) for step, at in ended]
 
+    def save_numbers(self, step: int) -> tuple[float, float, float]:
+        """Return (seconds the save after `step` took, seconds its slowest shard waited, seconds its fastest took)."""
+        queue_s = float(self.queue[step])
+        usual = self.world.save_s * self.world.queue_share
+        took_s = self.world.save_s + max(queue_s - usual, 0.0)
+        return took_s, queue_s, took_s - queue_s
+
 
 def picked(world: World, fault: Fault) -> Flags:
     """Return the ranks a fault touches, bool [ranks]."""
@@ -95,10 +106,15 @@ def tell(world: World, *, seed: int = 0) -> Story:
     Cost: O(ranks · steps).
     """
     rng = np.random.default_rng([seed, zlib.crc32(world.name.encode())])
-    compute = _compute(world, rng)
+    # Streams of their own: what is added to a world must not change the numbers it had before.
+    beside = np.random.default_rng([seed, zlib.crc32(world.name.encode()), 1])
+    compute, pauses = _compute(world, rng)
+    gc = (beside.exponential(world.gc_s, compute.shape) + pauses).astype(np.float32)
+    queue = _queue(world, beside)
     length = world.data_s + compute.max(axis=0) + world.communication_s + world.optimizer_s
     length[0] += world.first_step_s
     length[world.save_every - 1 :: world.save_every] += world.save_s
+    length += np.maximum(queue - world.save_s * world.queue_share, 0.0)
     stuck = None
     silent_at, exit_at = np.full(world.nodes, np.inf), np.full(world.ranks, np.inf)
     for fault in world.faults:
@@ -113,11 +129,25 @@ def tell(world: World, *, seed: int = 0) -> Story:
             silent_at[np.unique(np.flatnonzero(ranks) // world.ranks_per_node)] = at
         if fault.kind is FaultKind.EXIT:
             exit_at[:] = np.where(ranks, at, at + WAVE_AFTER_S)
-    return Story(world, compute, start, stuck, silent_at, exit_at)
+    return Story(world, compute, gc, queue, start, stuck, silent_at, exit_at)
 
 
-def _compute(world: World, rng: np.random.Generator) -> Floats:
+def _queue(world: World, rng: np.random.Generator) -> Times:
+    """Return how long the slowest shard of the save after each step waits, 0 where nothing is saved."""
+    queue = np.zeros(world.steps)
+    saves = np.arange(world.save_every - 1, world.steps, world.save_every)
+    queue[saves] = world.save_s * world.queue_share * rng.random(len(saves))
+    for fault in world.faults:
+        if fault.kind is FaultKind.QUEUED:
+            touched = saves[(saves >= fault.from_step) & (saves < (fault.to_step or world.steps))]
+            queue[touched] = world.save_s * world.queue_share + fault.pause_s * (1 + 0.1 * np.arange(len(touched)))
+    return queue
+
+
+def _compute(world: World, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Return the compute times of a world with all its collections, and the collections that are faults, in seconds."""
     shape = (world.ranks, world.steps)
+    pauses = np.zeros(shape)
     compute = world.compute_s * np.maximum(1 + world.noise * rng.standard_normal(shape), 0.5)
     for fault in world.faults:
         steps = slice(fault.from_step, fault.to_step)
@@ -129,5 +159,7 @@ def _compute(world: World, rng: np.random.Generator) -> Floats:
             touched = np.arange(world.steps)[steps]
             compute[which[touched], touched] *= fault.factor
         if fault.kind is FaultKind.PAUSES:
-            compute[:, steps] += fault.pause_s * (rng.random(shape) < fault.chance)[:, steps]
-    return compute.astype(np.float32)
+            pauses[ranks, steps] += fault.pause_s * (rng.random(shape) < fault.chance)[ranks, steps]
+        if fault.kind is FaultKind.PLANNED:
+            pauses[ranks, fault.from_step : fault.to_step : fault.every] += fault.pause_s
+    return (compute + pauses).astype(np.float32), pauses.astype(np.float32)

@@ -66,6 +66,8 @@ def columns_window(
         "loss": loss,
         "grad_norm": np.ones_like(part),
     }
+    if world.tells_gc:
+        values["gc_s"] = story.gc[:, first:last].copy()
     nonfinite = _nonfinite(story, steps, values)
     saved = [step for step, _, _ in story.saves()]
     columns = Columns(
@@ -149,7 +151,21 @@ def clock_window(
 
 def _checkpoints(story: Story, now: float) -> tuple[Checkpoint, ...]:
     ended = [save for save in story.saves() if save[1] <= now]
-    return tuple(Checkpoint(step, "SAVED" if good else "FAILED", at) for step, at, good in ended)
+    return tuple(_checkpoint(story, step, at, good=good) for step, at, good in ended)
+
+
+def _checkpoint(story: Story, step: int, at: float, *, good: bool) -> Checkpoint:
+    took_s, queue_s, fastest_s = story.save_numbers(step)
+    return Checkpoint(
+        step,
+        "SAVED" if good else "FAILED",
+        at,
+        duration_s=took_s,
+        queue_s=queue_s if story.world.tells_queue else None,
+        blocking_s=took_s,
+        fastest_s=fastest_s,
+        shards=story.world.ranks,
+    )
 
 
 def _exits(story: Story, now: float) -> tuple[Fact, ...]:

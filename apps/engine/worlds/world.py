@@ -11,13 +11,15 @@ class FaultKind(StrEnum):
 
     SLOW = "SLOW"  # the ranks compute `factor` times as long
     MOVING = "MOVING"  # each step another rank computes `factor` times as long
-    PAUSES = "PAUSES"  # each rank and step pauses `pause_s` with chance `chance`
+    PAUSES = "PAUSES"  # each of the ranks collects garbage for `pause_s` in a step with chance `chance`
+    PLANNED = "PLANNED"  # all ranks collect for `pause_s` in the same step, every `every` steps
     HANG = "HANG"  # the ranks stay in `phase` for `lasts_s`
     EXIT = "EXIT"  # the ranks end with `code`; the launcher stops the others later
     SILENT = "SILENT"  # the ranks' nodes are gone, with all that could report it
     UNHEARD = "UNHEARD"  # the ranks' nodes run on, but their sender does not get through
     NONFINITE = "NONFINITE"  # the ranks' grad_norm is infinite in one step, everybody's loss NaN from the next
     UNSAVED = "UNSAVED"  # every save fails
+    QUEUED = "QUEUED"  # shards wait for the store, `pause_s` in the first save and a tenth more in each next one
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class Fault:
     factor: float = 1.0
     chance: float = 0.0
     pause_s: float = 0.0
+    every: int = 100
     lasts_s: float = float("inf")
     phase: Phase = Phase.DATA
     code: int = 1
@@ -51,7 +54,9 @@ class World:
 
     Ranks fill nodes in order, stages are blocks of ranks. `noise` is the coefficient of variation of compute time.
     A step takes data + slowest compute + communication + optimizer seconds; the save after every `save_every` steps
-    blocks for `save_s`. `also`: causes that may come along with the truths (a lost node makes the others hang).
+    blocks for `save_s`, of which up to `queue_share` waits for the store. Ordinary collections take `gc_s` a rank and
+    step in the mean. `tells_gc`, `tells_queue`: whether its ranks report these. `also`: causes that may come along with
+    the truths (a lost node makes the others hang).
     """
 
     name: str
@@ -69,6 +74,10 @@ class World:
     first_step_s: float = 40.0
     save_every: int = 100
     save_s: float = 20.0
+    queue_share: float = 0.3
+    gc_s: float = 0.002
+    tells_gc: bool = True
+    tells_queue: bool = True
     report_s: float = 5.0
     faults: tuple[Fault, ...] = ()
     truths: tuple[Truth, ...] = ()
