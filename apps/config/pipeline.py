@@ -20,6 +20,7 @@ SWEEPS: dict[str, tuple[str, float]] = {
     "remediation.launches_watch": ("orders", 1.0),
     "remediation.attempts_left": ("watch", 2.0),
     "remediation.attempts_silence": ("slow", 60.0),
+    "remediation.schedulers_sweep": ("slow", 1.0),
     "remediation.launches_trim": ("slow", 3600.0),
     "accounts.keys_trim": ("slow", 3600.0),
 }
@@ -31,6 +32,7 @@ TASKS: dict[str, str] = {
     "diagnosis.windows_evaluate": "watch",
     "remediation.order_run": "orders",
     "remediation.order_look": "orders",
+    "remediation.scheduler_read": "slow",
 }
 
 ROUTES: dict[str, dict[str, str]] = {

@@ -140,6 +140,7 @@ class DriftKind(TextChoices):
     IN_SERVICE = "IN_SERVICE", "in service although excluded"
     RESUMED = "RESUMED", "we drained it, the scheduler says in service"
     OTHERS = "OTHERS", "drained by someone else"
+    LEFT = "LEFT", "still drained by us, in service in the ledger"
 
 
 OPENED_FIRST = (LauncherKind.LOCAL, LauncherKind.SLURM)

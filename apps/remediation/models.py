@@ -253,3 +253,10 @@ class Drift(models.Model):
                 fields=["node"], condition=models.Q(ended_at=None), name="remediation_one_open_drift_a_node"
             )
         ]
+
+
+class SchedulerTold(models.Model):
+    """Up to which moment a cluster's scheduler has told about its nodes, by whichever door; older listings change nothing."""
+
+    cluster = models.OneToOneField(Cluster, primary_key=True, on_delete=models.CASCADE, related_name="+")
+    nodes_at = models.DateTimeField()

@@ -65,6 +65,19 @@ def attempts_silence(**_later: Any) -> None:
     services.attempts_silent_end(now=now())
 
 
+@shared_task(name="remediation.schedulers_sweep")
+def schedulers_sweep(**_later: Any) -> None:
+    """Find clusters whose scheduler is to be read. A slow one holds up only the worker that reads it."""
+    for cluster_id in selectors.schedulers_due(now=now()):
+        queue_now("remediation.scheduler_read", cluster_id=cluster_id)
+
+
+@shared_task(name="remediation.scheduler_read")
+def scheduler_read(*, cluster_id: int, **_later: Any) -> None:
+    """Read a cluster's scheduler: nodes, and the jobs of our runs."""
+    launchers.scheduler_read(cluster_id=cluster_id, now=now())
+
+
 @shared_task(name="remediation.launches_trim")
 def launches_trim(**_later: Any) -> None:
     """Remove the output of programs that ended long ago."""

@@ -5,16 +5,20 @@ To add one: a file here with a class that is a `launching.Launcher`; its kind in
 a row in `tests/remediation/test_contract.py`, which every launcher passes.
 """
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from apps.common.sweeps import sweeping
 from apps.remediation.choices import LauncherKind, OrderKind
+from apps.remediation.launchers import slurm_nodes
 from apps.remediation.launchers.local import LocalLauncher
-from apps.remediation.launchers.slurm import SlurmLauncher
+from apps.remediation.launchers.slurm import SlurmLauncher, slurm_of
+from apps.remediation.launchers.slurm_watch import scheduler_look
 from apps.remediation.launchers.webhook import WebhookLauncher
 from apps.remediation.launching import Launcher, LaunchRefused, LaunchUnavailable, LaunchUncertain, Receipt
 from apps.remediation.selectors.actions import launches_alive, launches_over
 from apps.remediation.selectors.rows import LaunchFact, LaunchRow, OrderInHand, Outcome
+from apps.remediation.services.scheduling import scheduler_claim
 from apps.remediation.services.watching import launch_noted
 from apps.runs.choices import AttemptState
 from apps.runs.selectors import attempt_by_id
@@ -39,7 +43,7 @@ def order_carry_out(order: OrderInHand) -> Outcome:
     if launcher is None:
         return Outcome("REFUSED", f"there is no launcher for {order.setting.kind}")
     try:
-        receipt = launcher.stop(order) if order.kind == OrderKind.STOP else launcher.launch(order)
+        receipt = _WAYS[OrderKind(order.kind)](launcher, order)
     except LaunchRefused as error:
         return Outcome("REFUSED", str(error))
     except LaunchUnavailable as error:
@@ -47,6 +51,14 @@ def order_carry_out(order: OrderInHand) -> Outcome:
     except LaunchUncertain as error:
         return Outcome("UNCERTAIN", str(error))
     return _outcome(receipt)
+
+
+_WAYS: dict[str, Callable[[Launcher, OrderInHand], Receipt]] = {
+    OrderKind.STOP: lambda launcher, order: launcher.stop(order),
+    OrderKind.LAUNCH: lambda launcher, order: launcher.launch(order),
+    OrderKind.DRAIN: lambda _, order: slurm_nodes.drain(slurm_of(order), order),
+    OrderKind.RESUME: lambda _, order: slurm_nodes.resume(slurm_of(order), order),
+}
 
 
 def order_read_back(order: OrderInHand) -> Outcome:
@@ -72,6 +84,12 @@ def launches_look(*, now: datetime) -> int:
     seen = launches_alive(launchers=[kind for kind in LAUNCHERS if kind != LauncherKind.SLURM])
     with sweeping("some launches could not be looked at") as each:
         return sum(each(seen, lambda launch: _look(launch, now=now)))
+
+
+def scheduler_read(*, cluster_id: int, now: datetime) -> bool:
+    """Read a cluster's scheduler if it is due and nobody else does; return whether it answered."""
+    where = scheduler_claim(cluster_id=cluster_id, now=now)
+    return where is not None and scheduler_look(where, now=now)
 
 
 def launches_trim(*, now: datetime) -> int:

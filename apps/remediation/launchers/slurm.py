@@ -18,11 +18,11 @@ class SlurmLauncher:
     """Drives the Slurm of the run's cluster."""
 
     def launch(self, order: OrderInHand) -> Receipt:
-        cli = _cli(order)
+        cli = slurm_of(order)
         return slurm_submit.submit(cli, order) if submits(order) else slurm_requeue.follow(cli, order, _job_id(order))
 
     def stop(self, order: OrderInHand) -> Receipt:
-        cli, job_id = _cli(order), _job_id(order)
+        cli, job_id = slurm_of(order), _job_id(order)
         job = cli.job(job_id)
         if job is None or job.is_over:
             return gone_receipt(job_id, job)
@@ -34,7 +34,7 @@ class SlurmLauncher:
 
     def read_back(self, order: OrderInHand) -> ReadBack:
         try:
-            cli = _cli(order)
+            cli = slurm_of(order)
             if order.kind == OrderKind.STOP:
                 return _stop_read_back(cli, order)
             if submits(order):
@@ -89,7 +89,12 @@ def _stop_read_back(cli: SlurmCli, order: OrderInHand) -> ReadBack:
     return ReadBack(False, Receipt(f"job {job_id} is {job.state.lower()}; it is asked again"))
 
 
-def _cli(order: OrderInHand) -> SlurmCli:
+def slurm_of(order: OrderInHand) -> SlurmCli:
+    """Return Slurm's programs as the order's cluster has them.
+
+    Raises:
+        LaunchRefused: none is set there.
+    """
     if order.scheduler is None:
         raise LaunchRefused("this cluster has no Slurm set: an admin says where it is under Settings")
     return SlurmCli(order.scheduler)

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from apps.engine.readers.slurm import SlurmJob, SlurmNode, jobs_read, nodes_read
+from apps.engine.readers.slurm import SlurmJob, SlurmNode, accounting_read, jobs_read, nodes_read
 from apps.remediation.launching import LaunchRefused, LaunchUnavailable, LaunchUncertain
 from apps.remediation.selectors.schedulers import SchedulerRow
 
@@ -79,7 +79,7 @@ class SlurmCli:
         found: dict[int, SlurmJob] = {}
         for job_id in job_ids:
             said = self.ask("scontrol", "show", "job", str(job_id), may_fail=_NO_SUCH_JOB)
-            found |= {job.id: job for job in jobs_read(said.text, zone=self._where.tzinfo).jobs if job.id == job_id}
+            found |= {job.id: job for job in jobs_read(said.text, zone=UTC).jobs if job.id == job_id}
         return found
 
     def job(self, job_id: int) -> SlurmJob | None:
@@ -95,7 +95,7 @@ class SlurmCli:
     def nodes(self, *names: str) -> dict[str, SlurmNode]:
         """Return nodes by name, all of them if none is named; unknown ones are left out."""
         listed = self.ask("scontrol", "show", "node", *([",".join(names)] if names else []), may_fail=_NO_SUCH_NODE)
-        return {node.name: node for node in nodes_read(listed.text, zone=self._where.tzinfo).nodes}
+        return {node.name: node for node in nodes_read(listed.text, zone=UTC).nodes}
 
     def node_names(self) -> set[str]:
         """Return the names of all nodes as Slurm spells them."""
@@ -112,6 +112,17 @@ class SlurmCli:
         rows = [line.split("|") for line in said.text.splitlines()]
         ran = [row[0] for row in rows if len(row) == 2 and row[0].isdecimal() and row[1] not in ("", "None assigned")]
         return int(ran[0]) if ran else None
+
+    def accounted(self, job_id: int) -> list[SlurmJob]:
+        """Return every start of a job that the accounting knows, oldest first; none where there is no accounting."""
+        words = ("--parsable2", "--duplicates", "--allocations", f"--jobs={job_id}")
+        columns = "JobIDRaw,State,ExitCode,Start,End,Submit,NodeList"
+        try:
+            said = self.ask("sacct", *words, f"--format={columns}")
+        except (LaunchRefused, LaunchUnavailable):
+            return []
+        found = accounting_read(said.output, zone=UTC).jobs
+        return [job for job in found if job.id == job_id and not job.step]
 
     def ask(self, program: str, *words: str, may_fail: re.Pattern[str] | None = None) -> Said:
         """Run a program that changes nothing.

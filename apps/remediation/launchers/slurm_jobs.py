@@ -6,22 +6,8 @@ from dataclasses import replace
 from apps.engine.readers.slurm import HostlistMalformed, HostlistTooLarge, SlurmJob, hostlist_compress, hostlist_expand
 from apps.remediation.launching import LaunchRefused, Receipt
 from apps.remediation.selectors.rows import LaunchFact
+from apps.remediation.services.jobs import END_REASONS
 from apps.runs.choices import EndReason
-
-END_REASONS = {
-    "COMPLETED": EndReason.FINISHED,
-    "CANCELLED": EndReason.CANCELLED,
-    "REVOKED": EndReason.CANCELLED,
-    "FAILED": EndReason.CRASHED,
-    "OUT_OF_MEMORY": EndReason.CRASHED,
-    "LAUNCH_FAILED": EndReason.CRASHED,
-    "TIMEOUT": EndReason.TIME_LIMIT,
-    "DEADLINE": EndReason.TIME_LIMIT,
-    "NODE_FAIL": EndReason.NODE_FAILURE,
-    "BOOT_FAIL": EndReason.NODE_FAILURE,
-    "PREEMPTED": EndReason.PREEMPTED,
-}
-"""What a job's last state says about why the attempt ended; any other is UNKNOWN."""
 
 
 def key_of(job: SlurmJob) -> str:

@@ -119,12 +119,23 @@ class LaunchRow:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeTarget:
+    """A node that a scheduler is to be told about: every name of it, the line of our ledger, and the words for it."""
+
+    name: str
+    names: frozenset[str]
+    exclusion_id: int
+    mark: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class OrderInHand:
     """Everything a launcher needs to carry an order out. `launch` is what is to be stopped, where Paceline started it.
 
     For a scheduler: `mark` names the order there and nowhere else; `job_id` and `restarts` are the job, and the start of
     it, that is to be stopped or followed; `exclude_known` every name of each node that is out, `excluded_before` those
-    that earlier orders kept this job from.
+    that earlier orders kept this job from; `targets` the nodes of an order about nodes.
     """
 
     id: int
@@ -150,6 +161,7 @@ class OrderInHand:
     restarts: int = 0
     exclude_known: tuple[frozenset[str], ...] = ()
     excluded_before: tuple[str, ...] = ()
+    targets: tuple[NodeTarget, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from apps.remediation.choices import LEDGER, ActionKind, ActionState, LauncherKi
 from apps.remediation.models import Action, ActionNode, Order
 from apps.remediation.selectors.guards import GuardRow, guards_of_exclusion
 from apps.remediation.selectors.pool import pool_of
-from apps.remediation.services.moving import action_move, scene_lock
+from apps.remediation.services.moving import action_move, milestone_add, scene_lock
+from apps.remediation.services.node_orders import node_order_create
 from apps.runs.choices import AttemptState
 from apps.runs.launcher import launcher_usable
 from apps.runs.selectors import run_by_id
@@ -91,26 +92,34 @@ def _ledger(log: Log, action: Action, *, now: datetime) -> None:
     if guard := guard_closed(action, now=now):
         action_move(log, action, ActionState.REFUSED, text=f"Not done: {guard.text}.", now=now)
         return
+    text, changed = _ledger_written(action, now=now)
+    by = action.requested_by
+    action_move(log, action, ActionState.RUNNING, text=f"{by}: ledger", now=now, began_at=now)
+    told = OrderKind.DRAIN if action.kind == ActionKind.EXCLUDE_NODE else OrderKind.RESUME
+    if changed and node_order_create(action, kind=told, now=now):
+        milestone_add(action, "ledger", text=text, now=now)  # it is over when the scheduler was told
+        return
+    action_move(log, action, ActionState.SUCCEEDED, text=text, now=now, by=by)
+
+
+def _ledger_written(action: Action, *, now: datetime) -> tuple[str, bool]:
+    """Do in the ledger what an action asks for; return how that is said, and whether anything changed."""
     nodes, by = _nodes(action), action.requested_by
     names = action.node.name if action.node is not None else ""
     if action.kind == ActionKind.EXCLUDE_NODE:
-        done = nodes_exclude(action, now=now)
-        text = _excluded_text(action, names, was_out=not done)
-    else:
-        ended = [
-            exclusion_end(node_id=node_id, reason=action.reason, by_name=by, source=action.source, now=now)
-            for node_id in nodes
-        ]
-        if not any(ended):
-            raise Conflict(f"{names} is in service already.")
-        text = f"{names} is back in service; it can be used from the next start on."
-    if action.kind == ActionKind.EXCLUDE_NODE:
+        changed = bool(nodes_exclude(action, now=now))
         # Before the run's status is written: incidents come before it in the order of locks.
         incidents_mitigated_by(
             run_id=action.run_id, node_ids=nodes, whole_run=False, reason=f"{names} is out", by=by, now=now
         )
-    action_move(log, action, ActionState.RUNNING, text=f"{by}: ledger", now=now, began_at=now)
-    action_move(log, action, ActionState.SUCCEEDED, text=text, now=now, by=by)
+        return _excluded_text(action, names, was_out=not changed), changed
+    ended = [
+        exclusion_end(node_id=node_id, reason=action.reason, by_name=by, source=action.source, now=now)
+        for node_id in nodes
+    ]
+    if not any(ended):
+        raise Conflict(f"{names} is in service already.")
+    return f"{names} is back in service; it can be used from the next start on.", True
 
 
 def _excluded_text(action: Action, names: str, *, was_out: bool) -> str:

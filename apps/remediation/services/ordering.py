@@ -18,7 +18,15 @@ from apps.common.access import REPORT
 from apps.common.ids import id_write
 from apps.journal.choices import Source
 from apps.journal.services import Log, recording
-from apps.remediation.choices import OPENED_FIRST, ActionKind, ActionState, LauncherKind, OrderKind, OrderState
+from apps.remediation.choices import (
+    OF_NODES,
+    OPENED_FIRST,
+    ActionKind,
+    ActionState,
+    LauncherKind,
+    OrderKind,
+    OrderState,
+)
 from apps.remediation.models import Order
 from apps.remediation.selectors.actions import launch_of_attempt
 from apps.remediation.selectors.pool import PoolNode, exclude_names, pool_of
@@ -34,7 +42,9 @@ from apps.remediation.services.moving import (
     action_words,
     milestone_add,
     order_scene_lock,
+    scene_lock,
 )
+from apps.remediation.services.node_orders import node_order_claim, node_order_in_hand
 from apps.remediation.services.waiting import expired_text
 from apps.runs.launcher import LauncherSetting, launcher_usable
 from apps.runs.selectors import attempt_by_id, run_by_id
@@ -49,6 +59,8 @@ def order_claim(*, order_id: int, now: datetime) -> OrderInHand | None:
     known = Order.objects.filter(pk=order_id, state=OrderState.WAITING).first()
     if known is None:
         return None
+    if known.kind in OF_NODES:
+        return _claim_of_nodes(known, now=now)
     with recording(now=now) as log:
         scene = order_scene_lock(known)
         action, order = scene.action, scene.order
@@ -92,7 +104,9 @@ def order_look_claim(*, order_id: int, now: datetime, for_s: float) -> OrderInHa
 
 def order_in_hand(order_id: int, *, token: str = "") -> OrderInHand:
     """Return what a launcher needs to carry an order out, or to read back what came of it."""
-    order = Order.objects.select_related("action__run").get(pk=order_id)
+    order = Order.objects.select_related("action__run", "action__node").get(pk=order_id)
+    if order.kind in OF_NODES:
+        return node_order_in_hand(order)
     action, run = order.action, order.action.run
     assert run is not None
     setting = launcher_usable(run.launcher)
@@ -121,6 +135,15 @@ def order_in_hand(order_id: int, *, token: str = "") -> OrderInHand:
         token=token,
         **(_scheduler_facts(order, pool) if setting.kind == LauncherKind.SLURM else {}),
     )
+
+
+def _claim_of_nodes(known: Order, *, now: datetime) -> OrderInHand | None:
+    with recording(now=now) as log:
+        scene = scene_lock(known.action_id)
+        order = Order.objects.select_for_update(no_key=True).get(pk=known.pk)
+        if not node_order_claim(log, scene, order, now=now):
+            return None
+        return order_in_hand(order.pk)
 
 
 def order_mark(order: Order) -> str:

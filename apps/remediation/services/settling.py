@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from apps.journal.choices import Source
 from apps.journal.services import Log, recording
 from apps.remediation.choices import (
+    OF_NODES,
     OPENED_FIRST,
     ActionKind,
     ActionState,
@@ -18,7 +19,15 @@ from apps.remediation.models import Action, Launch, Order
 from apps.remediation.selectors.rows import Outcome
 from apps.remediation.services.beginning import order_create
 from apps.remediation.services.ending import give_up
-from apps.remediation.services.moving import OrderScene, action_log, action_move, milestone_add, order_scene_lock
+from apps.remediation.services.moving import (
+    OrderScene,
+    action_log,
+    action_move,
+    milestone_add,
+    order_scene_lock,
+    scene_lock,
+)
+from apps.remediation.services.node_orders import node_order_create, node_order_settle
 from apps.remediation.services.ordering import attempt_of_order
 from apps.runs.choices import Authority, EndReason
 from apps.runs.launcher import launcher_usable
@@ -42,6 +51,9 @@ def order_settle(*, order_id: int, claim: str, outcome: Outcome, now: datetime) 
     known = Order.objects.filter(pk=order_id, claim=claim).first()
     if known is None:
         return
+    if known.kind in OF_NODES:
+        _settle_of_nodes(known, claim, outcome, now=now)
+        return
     with recording(now=now) as log:
         scene = order_scene_lock(known)
         order = scene.order
@@ -55,10 +67,22 @@ def order_doubt(*, order_id: int, now: datetime) -> None:
     known = Order.objects.filter(pk=order_id, state=OrderState.CLAIMED).first()
     if known is None:
         return
+    if known.kind in OF_NODES:
+        # Each telling looks first: it is simply told again.
+        _settle_of_nodes(known, known.claim, Outcome("NOT_DONE", "whoever told it did not come back"), now=now)
+        return
     with recording(now=now) as log:
         scene = order_scene_lock(known)
         if scene.order.state == OrderState.CLAIMED and scene.order.claim == known.claim:
             _uncertain(log, scene, Outcome("UNCERTAIN", "whoever carried it out did not come back"), now)
+
+
+def _settle_of_nodes(known: Order, claim: str, outcome: Outcome, *, now: datetime) -> None:
+    with recording(now=now) as log:
+        scene = scene_lock(known.action_id)
+        order = Order.objects.select_for_update(no_key=True).get(pk=known.pk)
+        if order.claim == claim and order.state == OrderState.CLAIMED:
+            node_order_settle(log, scene, order, outcome, now=now)
 
 
 def _done(log: Log, scene: OrderScene, outcome: Outcome, now: datetime) -> None:
@@ -128,6 +152,8 @@ def _launched(scene: OrderScene, outcome: Outcome, now: datetime) -> None:
         },
     )
     milestone_add(action, "started", text=outcome.text, now=now)
+    if action.kind == ActionKind.RESTART_RUN:
+        node_order_create(action, kind=OrderKind.DRAIN, now=now)
 
 
 def _job_taken_in(scene: OrderScene, outcome: Outcome, now: datetime) -> int | None:

@@ -8,7 +8,7 @@ from apps.accounts.services import token_revoke
 from apps.incidents.services import incidents_mitigated_by
 from apps.journal.choices import Source
 from apps.journal.services import Log, recording
-from apps.remediation.choices import ActionState, LauncherKind, LaunchState, OrderKind, OrderState
+from apps.remediation.choices import OF_NODES, ActionState, LauncherKind, LaunchState, OrderKind, OrderState
 from apps.remediation.models import Action, ActionNode, Launch, Order
 from apps.remediation.selectors.rows import LaunchFact
 from apps.remediation.services.moving import action_lock, action_move, milestone_add
@@ -39,7 +39,7 @@ def action_watch(*, action_id: int, now: datetime) -> None:
     known = Action.objects.filter(pk=action_id, state=ActionState.RUNNING).first()
     if known is None or known.attempt_id is None or known.run_id is None:
         return
-    if known.orders.exclude(state=OrderState.DONE).exists():
+    if known.orders.exclude(kind__in=OF_NODES).exclude(state=OrderState.DONE).exists():
         return
     attempt, run = attempt_by_id(known.attempt_id), run_by_id(known.run_id)
     launch = Launch.objects.filter(attempt_id=attempt.id).first()
@@ -197,5 +197,5 @@ def _fail(log: Log, action: Action, text: str, *, now: datetime) -> None:
 
 def launch_is_last(action: Action) -> bool:
     """Return whether an action has done all it had to do and is only being watched."""
-    orders = list(action.orders.all())
+    orders = list(action.orders.exclude(kind__in=OF_NODES).order_by("pk"))
     return bool(orders) and all(row.state == OrderState.DONE for row in orders) and orders[-1].kind == OrderKind.LAUNCH

@@ -1,0 +1,53 @@
+"""Reading a cluster's Slurm: nodes and the jobs of our runs, with whatever of it answers."""
+
+from datetime import datetime
+
+from apps.engine.readers.slurm import SlurmJob
+from apps.remediation.launchers.slurm_cli import SlurmCli
+from apps.remediation.launching import LaunchRefused, LaunchUnavailable
+from apps.remediation.selectors.jobs import JobOfRun, jobs_of_cluster, something_awaited
+from apps.remediation.selectors.schedulers import SchedulerRow
+from apps.remediation.services.jobs import job_forgotten, jobs_seen
+from apps.remediation.services.nodes import nodes_seen
+from apps.remediation.services.scheduling import scheduler_answered, scheduler_silent
+
+BUDGET_S = 30.0
+"""All calls of one read together: below the time after which whoever reads counts as dead."""
+
+
+def scheduler_look(where: SchedulerRow, *, now: datetime) -> bool:
+    """Read a cluster's Slurm and take in what it says; return whether it answered. A silent one is noted, never raised."""
+    cli = SlurmCli(where, budget_s=BUDGET_S)
+    try:
+        nodes = cli.nodes()
+        wanted = jobs_of_cluster(where.cluster_id, now=now)
+        jobs = cli.jobs(*sorted({row.job_id for row in wanted}))
+        earlier = {row.job_id: ended for row in wanted if (ended := _earlier(cli, row, jobs)) is not None}
+    except (LaunchUnavailable, LaunchRefused) as error:
+        scheduler_silent(cluster_id=where.cluster_id, error=error.message, now=now)
+        return False
+    nodes_seen(cluster_id=where.cluster_id, nodes=nodes.values(), at=now, now=now)
+    down = {name for name, node in nodes.items() if node.is_down}
+    jobs_seen(cluster_id=where.cluster_id, jobs=jobs.values(), at=now, now=now, down=down, earlier=earlier)
+    for row in wanted:
+        if row.job_id not in jobs:
+            _forgotten(cli, where, row, now=now)
+    scheduler_answered(cluster_id=where.cluster_id, soon=something_awaited(where.cluster_id), now=now)
+    return True
+
+
+def _earlier(cli: SlurmCli, row: JobOfRun, jobs: dict[int, SlurmJob]) -> SlurmJob | None:
+    """Return how the start before ended, of a job that was put back, where the accounting knows."""
+    job = jobs.get(row.job_id)
+    if job is None or job.restarts is None or job.restarts <= row.restarts:
+        return None
+    rows = cli.accounted(row.job_id)
+    return rows[row.restarts] if row.restarts < len(rows) else None
+
+
+def _forgotten(cli: SlurmCli, where: SchedulerRow, row: JobOfRun, *, now: datetime) -> None:
+    rows = cli.accounted(row.job_id)
+    if rows and rows[-1].is_over:
+        jobs_seen(cluster_id=where.cluster_id, jobs=rows[-1:], at=now, now=now)
+    else:
+        job_forgotten(job=row, now=now)

@@ -1,0 +1,114 @@
+"""Which jobs of a cluster's scheduler belong to which runs, and where our ledger and the scheduler disagree."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import Q
+
+from apps.remediation.choices import LauncherKind, LaunchState, OrderState
+from apps.remediation.models import Drift, Launch, Order, SchedulerJob
+from apps.remediation.selectors.schedulers import job_named
+from apps.runs.choices import AttemptState
+from apps.runs.models import Attempt, RunStatus
+
+ASKED_FOR = timedelta(hours=1)
+"""A job whose attempt ended so long ago is asked about no more, unless it is seen in the queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobOfRun:
+    """A run's newest attempt and the job, and the start of it, that it is. `launch_id`: Paceline started it, and it lives."""
+
+    run_id: int
+    attempt_id: int
+    attempt_state: str
+    started_at: datetime
+    job_id: int
+    restarts: int
+    launch_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DriftRow:
+    """A node about which our ledger and the scheduler disagree."""
+
+    id: int
+    node_id: int
+    node: str
+    cluster: str
+    kind: str
+    exclusion_id: int | None
+    scheduler_state: str
+    reason: str
+    by_name: str
+    began_at: datetime
+    seen_at: datetime
+
+
+def jobs_of_cluster(cluster_id: int, *, now: datetime) -> list[JobOfRun]:
+    """Return the jobs that a cluster's scheduler is to be asked about, by run. One of a run whose order is in hand is left out."""
+    newest = RunStatus.objects.filter(run__cluster_id=cluster_id).exclude(attempt_id=None).values("attempt_id")
+    waiting = SchedulerJob.objects.filter(cluster_id=cluster_id, state="PENDING").values("run_id")
+    busy = Order.objects.filter(
+        action__run__cluster_id=cluster_id,
+        state__in=(OrderState.WAITING, OrderState.CLAIMED, OrderState.UNCERTAIN),
+        kind__in=("STOP", "LAUNCH"),
+    )
+    found = Attempt.objects.filter(pk__in=newest).exclude(run_id__in=busy.values("action__run_id"))
+    found = found.filter(
+        Q(state=AttemptState.OPEN) | Q(ended_at__gte=now - ASKED_FOR) | Q(run_id__in=waiting)
+    ).order_by("run_id")
+    launches = {
+        (run_id, external_id): launch_id
+        for launch_id, run_id, external_id in Launch.objects.filter(
+            run__cluster_id=cluster_id, launcher=LauncherKind.SLURM, state=LaunchState.ALIVE
+        ).values_list("pk", "run_id", "external_id")
+    }
+    rows = []
+    for attempt in found:
+        if (job := job_named(attempt.key, attempt.external_id)) is not None:
+            rows.append(
+                JobOfRun(
+                    run_id=attempt.run_id,
+                    attempt_id=attempt.pk,
+                    attempt_state=attempt.state,
+                    started_at=attempt.started_at,
+                    job_id=job[0],
+                    restarts=job[1],
+                    launch_id=launches.get((attempt.run_id, str(job[0]))),
+                )
+            )
+    return rows
+
+
+def something_awaited(cluster_id: int) -> bool:
+    """Return whether a job of the cluster is on its way into or out of the queue, so that it is worth reading soon."""
+    starting = Launch.objects.filter(
+        run__cluster_id=cluster_id, launcher=LauncherKind.SLURM, state=LaunchState.ALIVE, running_at=None
+    )
+    return starting.exists() or SchedulerJob.objects.filter(cluster_id=cluster_id, state="PENDING").exists()
+
+
+def drifts_open(*, cluster_id: int | None = None, node_id: int | None = None) -> list[DriftRow]:
+    """Return where ledger and scheduler disagree now, oldest first."""
+    found = Drift.objects.filter(ended_at=None).select_related("node__cluster").order_by("began_at", "pk")
+    if cluster_id is not None:
+        found = found.filter(node__cluster_id=cluster_id)
+    if node_id is not None:
+        found = found.filter(node_id=node_id)
+    return [
+        DriftRow(
+            id=row.pk,
+            node_id=row.node_id,
+            node=row.node.name,
+            cluster=row.node.cluster.name,
+            kind=row.kind,
+            exclusion_id=row.exclusion_id,
+            scheduler_state=row.scheduler_state,
+            reason=row.reason,
+            by_name=row.by_name,
+            began_at=row.began_at,
+            seen_at=row.seen_at,
+        )
+        for row in found
+    ]

@@ -1,0 +1,206 @@
+"""Taking in what a scheduler says about jobs: attempts begin and end by its word, whoever started or stopped them.
+
+The watcher and the door for pushed listings use the same function. A listing older than the last one changes nothing.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+
+from apps.engine.readers.slurm import HostlistMalformed, HostlistTooLarge, SlurmJob, hostlist_expand
+from apps.journal.choices import Source
+from apps.journal.services import recording
+from apps.remediation.choices import LaunchState
+from apps.remediation.models import Launch, SchedulerJob
+from apps.remediation.selectors.jobs import JobOfRun, jobs_of_cluster
+from apps.remediation.selectors.rows import LaunchFact
+from apps.remediation.services.watching import launch_noted
+from apps.runs.choices import AttemptState, Authority, EndReason
+from apps.runs.services import attempt_end, attempt_open, status_update
+
+BY = "Slurm"
+
+END_REASONS: Mapping[str, str] = {
+    "COMPLETED": EndReason.FINISHED,
+    "CANCELLED": EndReason.CANCELLED,
+    "REVOKED": EndReason.CANCELLED,
+    "FAILED": EndReason.CRASHED,
+    "OUT_OF_MEMORY": EndReason.CRASHED,
+    "LAUNCH_FAILED": EndReason.CRASHED,
+    "TIMEOUT": EndReason.TIME_LIMIT,
+    "DEADLINE": EndReason.TIME_LIMIT,
+    "NODE_FAIL": EndReason.NODE_FAILURE,
+    "BOOT_FAIL": EndReason.NODE_FAILURE,
+    "PREEMPTED": EndReason.PREEMPTED,
+}
+"""What a job's last state says about why the attempt ended; any other is UNKNOWN."""
+
+FORGOTTEN_S = 60.0
+"""A job that its scheduler does not know so long after its attempt began is over, and nobody saw how."""
+
+
+def jobs_seen(
+    *,
+    cluster_id: int,
+    jobs: Iterable[SlurmJob],
+    at: datetime,
+    now: datetime,
+    down: Collection[str] = (),
+    earlier: Mapping[int, SlurmJob] | None = None,
+) -> int:
+    """Take in jobs as they were at a moment; return how many of them belong to runs of ours.
+
+    down: nodes that were not up then. earlier: for a job that was requeued, how its start before ended, where the
+    accounting knows.
+    """
+    known = {row.job_id: row for row in jobs_of_cluster(cluster_id, now=now)}
+    taken = 0
+    for job in jobs:
+        if (row := known.get(job.id)) is not None:
+            taken += _job_seen(cluster_id, row, job, down=set(down), before=(earlier or {}).get(job.id), at=at, now=now)
+    return taken
+
+
+def job_forgotten(*, job: JobOfRun, now: datetime) -> None:
+    """Note that a scheduler which answers does not know a job any more: whatever it was, it does not run."""
+    if job.attempt_state != AttemptState.OPEN or (now - job.started_at).total_seconds() < FORGOTTEN_S:
+        return
+    if job.launch_id is not None:
+        launch_noted(launch_id=job.launch_id, fact=LaunchFact(gone=True), now=now)
+        return
+    attempt_end(
+        attempt_id=job.attempt_id,
+        reason=EndReason.UNKNOWN,
+        authority=Authority.SILENCE,
+        by=BY,
+        source=Source.LAUNCHER,
+        now=now,
+    )
+
+
+def _job_seen(
+    cluster_id: int,
+    known: JobOfRun,
+    job: SlurmJob,
+    *,
+    down: set[str],
+    before: SlurmJob | None,
+    at: datetime,
+    now: datetime,
+) -> bool:
+    with recording(now=now):
+        # Locked so that of two listings taken in at once the older one cannot come last.
+        kept = SchedulerJob.objects.select_for_update(no_key=True).filter(cluster_id=cluster_id, job_id=job.id).first()
+        if kept is not None and kept.told_at >= at:
+            return False
+        was_on = kept.nodes if kept is not None else ""
+        _keep(cluster_id, known, job, was_on=was_on, at=at)
+        if job.restarts is not None and job.restarts > known.restarts:
+            _started_again(known, job, was_on=was_on, down=down, before=before, now=now)
+        elif job.is_over:
+            _over(known, job, now=now)
+        else:
+            _goes_on(known, job, now=now)
+    return True
+
+
+def _keep(cluster_id: int, known: JobOfRun, job: SlurmJob, *, was_on: str, at: datetime) -> None:
+    SchedulerJob.objects.update_or_create(
+        cluster_id=cluster_id,
+        job_id=job.id,
+        defaults={
+            "run_id": known.run_id,
+            "restarts": job.restarts or 0,
+            "state": job.state[:32],
+            "reason": job.reason[:300],
+            "held": job.is_held,
+            "nodes": job.nodes or was_on,
+            "exc_nodes": job.exc_nodes,
+            "eligible_at": job.eligible_at.at,
+            "started_at": job.started_at.at,
+            "told_at": at,
+        },
+    )
+
+
+def _started_again(
+    known: JobOfRun, job: SlurmJob, *, was_on: str, down: set[str], before: SlurmJob | None, now: datetime
+) -> None:
+    """Slurm, or somebody by it, put a job back: the attempt that it was is over, and a new one begins when it runs."""
+    requeued_at = job.submitted_at.at  # of a requeued job that is when it was requeued
+    attempt_end(
+        attempt_id=known.attempt_id,
+        reason=_why_requeued(job, was_on=was_on, down=down, before=before),
+        authority=Authority.SCHEDULER,
+        by=BY,
+        source=Source.LAUNCHER,
+        now=now,
+        happened_at=min(requeued_at, now) if requeued_at is not None and requeued_at >= known.started_at else None,
+    )
+    if not (job.runs or job.is_over):
+        status_update(run_id=known.run_id, queued=True)
+        return
+    attempt, _ = attempt_open(
+        run_id=known.run_id,
+        key=f"slurm:{job.id}.{job.restarts}",
+        external_id=f"slurm:{job.id}",
+        world_size=None,
+        by=BY,
+        source=Source.LAUNCHER,
+        now=now,
+    )
+    if known.launch_id is not None:
+        Launch.objects.filter(pk=known.launch_id).update(attempt_id=attempt.id)
+    if job.is_over:
+        _end(attempt.id, known.launch_id, job, now=now)
+
+
+def _why_requeued(job: SlurmJob, *, was_on: str, down: set[str], before: SlurmJob | None) -> str:
+    if before is not None and before.state in END_REASONS:
+        return END_REASONS[before.state]
+    if job.failed_node or _names(was_on) & down:
+        return EndReason.NODE_FAILURE
+    if "preempt" in job.reason.lower():
+        return EndReason.PREEMPTED
+    return EndReason.UNKNOWN
+
+
+def _over(known: JobOfRun, job: SlurmJob, *, now: datetime) -> None:
+    _end(known.attempt_id, known.launch_id, job, now=now)
+    status_update(run_id=known.run_id, queued=False)
+
+
+def _end(attempt_id: int, launch_id: int | None, job: SlurmJob, *, now: datetime) -> None:
+    reason = END_REASONS.get(job.state, EndReason.UNKNOWN)
+    ended_at = min(job.ended_at.at, now) if job.ended_at.at is not None else None
+    if launch_id is not None:
+        fact = LaunchFact(
+            gone=True, ended_at=ended_at, status=job.exit_status, signal=job.exit_signal, reason=str(reason)
+        )
+        launch_noted(launch_id=launch_id, fact=fact, now=now)
+        return
+    attempt_end(
+        attempt_id=attempt_id,
+        reason=reason,
+        authority=Authority.SCHEDULER,
+        by=BY,
+        source=Source.LAUNCHER,
+        now=now,
+        happened_at=ended_at,
+    )
+
+
+def _goes_on(known: JobOfRun, job: SlurmJob, *, now: datetime) -> None:
+    waits = job.state == "PENDING"
+    if known.attempt_state == AttemptState.OPEN or not waits:
+        status_update(run_id=known.run_id, queued=waits and known.attempt_state == AttemptState.OPEN)
+    if job.runs and known.launch_id is not None:
+        Launch.objects.filter(pk=known.launch_id, state=LaunchState.ALIVE, running_at=None).update(
+            running_at=job.started_at.at or now
+        )
+
+
+def _names(hostlist: str) -> set[str]:
+    try:
+        return set(hostlist_expand(hostlist))
+    except (HostlistMalformed, HostlistTooLarge):
+        return set()

@@ -1,0 +1,160 @@
+"""Taking in what a scheduler says about nodes: their state, what others put out, and where that differs from our ledger.
+
+What others did enters the ledger as observed, and ends there when it ends at the scheduler; it is never lifted by us.
+Differences are listed for people to decide, never mended by themselves.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+
+from apps.engine.readers.slurm import SlurmNode, hostlist_compress
+from apps.fleet.choices import ExclusionOrigin, NodeState
+from apps.fleet.models import Exclusion, NodeStatus
+from apps.fleet.services import exclusion_end, exclusion_open, node_event, node_status_update, nodes_ensure
+from apps.journal.choices import Source, StreamKey
+from apps.journal.services import Log, recording
+from apps.remediation.choices import DriftKind
+from apps.remediation.models import ActionNode, Drift, NodeDrain, SchedulerSetting, SchedulerTold
+from apps.remediation.services.node_orders import drain_mark
+
+BY = "Slurm"
+OUR_SIGN = "paceline:"
+STATE_LENGTH = 63
+
+KEPT_FRESH = timedelta(seconds=60)
+"""How old the time of the last read may stand at a node that did not change: a row a node and read is not worth it."""
+
+NOT_MACHINES = frozenset({"FUTURE"})
+"""Base states of names that no machine has yet."""
+
+
+def nodes_seen(*, cluster_id: int, nodes: Iterable[SlurmNode], at: datetime, now: datetime) -> int:
+    """Take in nodes as they were at a moment; return how many there are. A listing older than the last changes nothing."""
+    told = {node.name: node for node in nodes if node.base not in NOT_MACHINES and ":" not in node.name}
+    if not told:
+        return 0
+    with recording(now=now) as log:
+        SchedulerTold.objects.get_or_create(
+            cluster_id=cluster_id, defaults={"nodes_at": at - timedelta(microseconds=1)}
+        )
+        # Compare-and-set, held to the end: of two listings taken in at once the older one changes nothing.
+        if not SchedulerTold.objects.filter(pk=cluster_id, nodes_at__lt=at).update(nodes_at=at):
+            return 0
+        ids = nodes_ensure(cluster_id=cluster_id, names=list(told), now=now)
+        by_id = {ids[name]: node for name, node in told.items()}
+        rows = NodeStatus.objects.select_for_update(no_key=True, of=("self",)).filter(pk__in=by_id).order_by("pk")
+        statuses = {row.pk: row for row in rows}
+        _log_changes(log, cluster_id, statuses, by_id)
+        acted_on = set(ActionNode.objects.filter(node_id__in=by_id, holds=True).values_list("node_id", flat=True))
+        lines = {row.node_id: row for row in Exclusion.objects.filter(node_id__in=by_id, ended_at=None)}
+        for node_id, status in statuses.items():
+            if node_id not in acted_on and _observe(status, by_id[node_id], lines.get(node_id), now=now):
+                status.refresh_from_db()
+            _state_set(status, by_id[node_id], at=at)
+        _drifts(log, cluster_id, by_id, acted_on, now=now)
+    return len(told)
+
+
+def node_state_of(node: SlurmNode, *, excluded: bool) -> str:
+    """Return how a node stands for whoever gives out work.
+
+    >>> node_state_of(SlurmNode("a", "MIXED", frozenset({"DRAIN"})), excluded=True)
+    'DRAINING'
+    """
+    if excluded:
+        return str(NodeState.DRAINING if node.is_out and node.is_busy else NodeState.EXCLUDED)
+    return str(NodeState.DOWN if node.is_down else NodeState.IN_SERVICE)
+
+
+def _observe(status: NodeStatus, node: SlurmNode, line: Exclusion | None, *, now: datetime) -> bool:
+    """Enter what others did; return whether the ledger has a line more or one fewer that is open."""
+    if node.is_out and line is None and not node.reason.startswith(OUR_SIGN):
+        exclusion_open(
+            node_id=status.pk,
+            reason=node.reason or "drained, no reason given",
+            by_name=(node.reason_by or "the site")[:150],
+            origin=ExclusionOrigin.OBSERVED,
+            source=Source.SYSTEM,
+            now=now,
+        )
+        return True
+    if line is not None and line.origin == ExclusionOrigin.OBSERVED and not node.is_out:
+        exclusion_end(
+            node_id=status.pk, reason="in service again at the scheduler", by_name=BY, source=Source.SYSTEM, now=now
+        )
+        return True
+    return False
+
+
+def _state_set(status: NodeStatus, node: SlurmNode, *, at: datetime) -> None:
+    said, state = node.state[:STATE_LENGTH], node_state_of(node, excluded=status.exclusion_id is not None)
+    if status.scheduler_state != said or status.state != state:
+        node_status_update(node_id=status.pk, scheduler_state=said, state=state, scheduler_read_at=at)
+    elif status.scheduler_read_at is None or at - status.scheduler_read_at > KEPT_FRESH:
+        NodeStatus.objects.filter(pk=status.pk).update(scheduler_read_at=at)
+
+
+def _log_changes(log: Log, cluster_id: int, statuses: Mapping[int, NodeStatus], by_id: Mapping[int, SlurmNode]) -> None:
+    """Say in one line each which nodes went down and which came back, however many they are: they share a moment."""
+    # Of what the scheduler said last, not of the node's state: an excluded node goes down and comes back too.
+    was_down = {
+        pk: "DOWN" in row.scheduler_state or "NOT_RESPONDING" in row.scheduler_state for pk, row in statuses.items()
+    }
+    known = {pk for pk, row in statuses.items() if row.scheduler_state}
+    went = [by_id[pk].name for pk in statuses if by_id[pk].is_down and not was_down[pk] and pk in known]
+    came = [by_id[pk].name for pk in statuses if not by_id[pk].is_down and was_down[pk]]
+    for names, kind, words in ((went, "nodes.down", "down"), (came, "nodes.up", "up again")):
+        if names:
+            text = f"{hostlist_compress(names)} {words} at the scheduler ({len(names)})"
+            log.add(StreamKey.cluster(cluster_id), kind=kind, text=text, source=Source.SYSTEM)
+
+
+def _drifts(log: Log, cluster_id: int, by_id: Mapping[int, SlurmNode], acted_on: set[int], *, now: datetime) -> None:
+    setting = SchedulerSetting.objects.filter(pk=cluster_id).first()
+    drains = setting is not None and setting.drains
+    ours = Exclusion.objects.filter(node_id__in=by_id, ended_at=None, origin=ExclusionOrigin.OURS)
+    lines = {row.node_id: row for row in ours}
+    drained = set(
+        NodeDrain.objects.filter(exclusion_id__in=[row.pk for row in lines.values()], lifted_at=None).values_list(
+            "exclusion_id", flat=True
+        )
+    )
+    open_now = {row.node_id: row for row in Drift.objects.filter(node_id__in=by_id, ended_at=None)}
+    for node_id, node in by_id.items():
+        if node_id in acted_on:
+            continue
+        line = lines.get(node_id)
+        kind = _drift_of(node, line, drained=line is not None and line.pk in drained) if drains else None
+        known = open_now.get(node_id)
+        if known is not None and known.kind == kind:
+            Drift.objects.filter(pk=known.pk).update(seen_at=now)
+            continue
+        if known is not None:
+            Drift.objects.filter(pk=known.pk).update(ended_at=now)
+        if kind is not None:
+            _drift_open(log, node_id, node, kind, line, now=now)
+
+
+def _drift_of(node: SlurmNode, line: Exclusion | None, *, drained: bool) -> DriftKind | None:
+    if line is None:
+        return DriftKind.LEFT if node.is_out and node.reason.startswith(OUR_SIGN) else None
+    if not node.is_out:
+        return DriftKind.RESUMED if drained else DriftKind.IN_SERVICE
+    return None if node.reason.startswith(drain_mark(line)) else DriftKind.OTHERS
+
+
+def _drift_open(
+    log: Log, node_id: int, node: SlurmNode, kind: DriftKind, line: Exclusion | None, *, now: datetime
+) -> None:
+    Drift.objects.create(
+        node_id=node_id,
+        kind=kind,
+        exclusion_id=line.pk if line is not None else None,
+        scheduler_state=node.state[:STATE_LENGTH],
+        reason=node.reason,
+        by_name=node.reason_by[:150],
+        began_at=now,
+        seen_at=now,
+    )
+    by = f" ({node.reason_by}: {node.reason})" if node.reason else ""
+    node_event(log, node_id=node_id, kind="node.drift", text=f"{node.name}: {kind.label}{by}", source=Source.SYSTEM)
