@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from apps.console.selectors.frame import watch_read
 from apps.remediation.models import Launch
 from apps.remediation.services import attempts_left_end
 from apps.runs.choices import AttemptState
@@ -19,6 +20,7 @@ from tests.telemetry.reports import Site
 Later = Callable[[float], datetime]
 RANKS = range(8)
 """Of the attempt of these tests: four on trn001, four on trn002."""
+LIMIT = timedelta(seconds=15)
 
 
 @pytest.fixture
@@ -129,15 +131,34 @@ class TestAttemptsLeftEnd:
         assert (seen, unseen) == (0, 1)
 
 
+class TestWatch:
+    """What the top bar of every page says."""
+
+    def test_is_not_blind_because_a_program_ended_long_ago(self, run: Any, site: Site, later: Later) -> None:
+        leave(site, RANKS, code=0)
+
+        watch = watch_read([run_by_id(run.id)], now=later(600))
+
+        assert (watch.words, watch.blind) == ("no senders", False)
+
+    def test_misses_those_who_never_said_that_they_leave(self, run: Any, site: Site, later: Later) -> None:
+        leave(site, range(4), code=0)
+
+        watch = watch_read([run_by_id(run.id)], now=later(600))
+
+        assert watch.blind
+        assert "any of 1 sender since" in watch.title
+
+
 class TestSendersExpected:
     def test_expects_no_word_of_a_node_whose_ranks_have_left(self, site: Site, later: Later) -> None:
         leave(site, range(4), code=0)
 
-        names = [row.sender for row in senders_expected(attempt_by_id(site.attempt_id), now=later(60))]
+        names = [row.sender for row in senders_expected(attempt_by_id(site.attempt_id), within=LIMIT, now=later(60))]
 
         assert names == ["trn002"]
 
     def test_expects_nobody_when_all_have_left(self, site: Site, later: Later) -> None:
         leave(site, RANKS, code=0)
 
-        assert senders_expected(attempt_by_id(site.attempt_id), now=later(60)) == []
+        assert senders_expected(attempt_by_id(site.attempt_id), within=LIMIT, now=later(60)) == []

@@ -1,14 +1,14 @@
 """The top bar: counts, and whether Paceline sees its senders."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from apps.console.words import count, spell, utc
 from apps.fleet.selectors import clusters_all
 from apps.incidents.selectors import blind_since, incidents_open_count
 from apps.runs.limits import limit_value
-from apps.runs.selectors import RunRow, runs_all
-from apps.telemetry.selectors import door_state, senders_of
+from apps.runs.selectors import RunRow, attempts_by_id, runs_all
+from apps.telemetry.selectors import door_state, senders_expected
 
 ACTIVE = frozenset({"RUNNING", "SLOW", "HUNG", "SILENT", "STARTING", "STOPPED", "GAVE_UP", "RESTARTING", "QUEUED"})
 """A run in one of these states stands among those that go on or need somebody; only a finished one has ended."""
@@ -49,7 +49,7 @@ def frame_read(*, now: datetime) -> Frame:
 
 
 def watch_read(active: list[RunRow], *, now: datetime) -> Watch:
-    """Return how well Paceline sees: how many senders of open attempts were heard of late, and how far behind it is."""
+    """Return how well Paceline sees: how many of those that should speak now were heard of late, how far behind it is."""
     blind_at = blind_since()
     if blind_at is not None:
         title = f"The report door has not answered since {utc(blind_at)}; senders keep what they have."
@@ -57,7 +57,7 @@ def watch_read(active: list[RunRow], *, now: datetime) -> Watch:
     heard, silent, newest = _senders(active, now=now)
     everyone = heard + len(silent)
     if newest is None:
-        return Watch("none", "no senders", "no attempt that is open has reported yet")
+        return Watch("none", "no senders", "nobody has to report now: no attempt is open with ranks that were heard of")
     if not heard:
         age_s = (now - newest).total_seconds()
         title = f"No report from any of {count(everyone, 'sender')} since {utc(newest)}. Ingest and database answer."
@@ -73,15 +73,15 @@ def watch_read(active: list[RunRow], *, now: datetime) -> Watch:
 
 
 def _senders(active: list[RunRow], *, now: datetime) -> tuple[int, list[str], datetime | None]:
-    """Return how many senders of open attempts are heard, the names of those that are silent, the newest report's time."""
+    """Return how many senders that should speak are heard, the names of the silent ones, the newest report's time."""
     heard, silent, newest = 0, [], None
-    for run in active:
-        if run.attempt_id is None or run.attempt_state != "OPEN":
-            continue
-        limit_s = limit_value(run.limits, "no_telemetry_s")
-        for sender in senders_of(run.attempt_id):
+    is_open = {run.attempt_id: run for run in active if run.attempt_id is not None and run.attempt_state == "OPEN"}
+    for attempt in attempts_by_id(is_open).values():
+        run = is_open[attempt.id]
+        within = timedelta(seconds=limit_value(run.limits, "no_telemetry_s"))
+        for sender in senders_expected(attempt, within=within, now=now):
             newest = max(newest or sender.last_received_at, sender.last_received_at)
-            if (now - sender.last_received_at).total_seconds() <= limit_s:
+            if now - sender.last_received_at <= within:
                 heard += 1
             else:
                 silent.append(f"{sender.sender} of {run.slug}")

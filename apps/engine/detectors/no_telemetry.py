@@ -45,6 +45,10 @@ def evaluate(window: Window, state: State) -> tuple[State, tuple[Answer, ...]]:
     found: dict[str, dict[str, Any]] = dict(state.values.get("open", {}))
     who = presence(window)
     heard = _voices(window, who)
+    if not heard and len(window.placement) and left(window, failures=True).all():
+        everybody = plural(len(window.placement), "rank")
+        ended = Healthy(CAUSE, (f"the ends of {everybody}",), f"All {everybody} have ended: nobody has to speak now.")
+        return State(CAUSE, DETECTOR.state_version, {"open": {}}), (ended,)
     if not heard:
         lack = ("a word from any sender",)
         return state, (Undecided(CAUSE, (), lack, "Nothing has been heard of this attempt yet."),)

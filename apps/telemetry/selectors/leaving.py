@@ -1,7 +1,7 @@
 """Which ranks have left their attempt, by their own or a survivor's word, and who therefore has to speak no more."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,16 +48,21 @@ def ranks_left(attempt: AttemptRow, *, now: datetime) -> Leaving:
     return Leaving(gone, exits, datetime.fromtimestamp(float(left_at[gone].max()), UTC) if gone.any() else None)
 
 
-def senders_expected(attempt: AttemptRow, *, now: datetime) -> list[SenderRow]:
-    """Return the senders of an open attempt that have to speak now, by name: not those all of whose ranks have left."""
+def senders_expected(attempt: AttemptRow, *, within: timedelta, now: datetime) -> list[SenderRow]:
+    """Return the senders of an open attempt that have to speak now, by name: those heard `within` a time of late, and
+    of the others those that have a rank left."""
     rows = senders_of(attempt.id)
+    if all(now - row.last_received_at <= within for row in rows):
+        return rows
     left = ranks_left(attempt, now=now)
-    if not rows or not left.gone.any():
+    if not left.gone.any():
         return rows
     if left.everybody:
-        return []
+        return [row for row in rows if now - row.last_received_at <= within]
     placement = placement_of(attempt.id)
     nodes = placement.nodes[: len(left.gone)] if placement is not None else np.zeros(0, np.int64)
     here = {int(node) for node in np.unique(nodes)}
     alive = {int(node) for node in np.unique(nodes[~left.gone[: len(nodes)]])}
-    return [row for row in rows if row.node_id not in here or row.node_id in alive]
+    return [
+        row for row in rows if row.node_id not in here or row.node_id in alive or now - row.last_received_at <= within
+    ]

@@ -107,6 +107,18 @@ def test_a_sender_whose_node_is_not_known_is_heard_and_missed_by_its_own_name() 
     assert (verdict.subject.node, verdict.victims) == ("n1", ())
 
 
+def test_an_attempt_whose_ranks_have_all_ended_is_silent_by_right() -> None:
+    state, silent = run(DETECTOR, [look(16, {0: 0.0}, nodes=1)])
+    exits = tuple(Fact("exit", NOW + 17, rank=rank, code=0) for rank in (0, 1))
+
+    _, answers = run(DETECTOR, [look(300, {0: 0.0}, nodes=1, facts=exits)], state)
+
+    assert len(verdicts_in(silent)) == 1
+    (answer,) = answers
+    assert isinstance(answer, Healthy)
+    assert answer.sentence == "All 2 ranks have ended: nobody has to speak now."
+
+
 def test_an_attempt_that_was_never_heard_is_undecided() -> None:
     _, answers = run(DETECTOR, [look(600, dict.fromkeys(range(6), float("nan")))])
 
