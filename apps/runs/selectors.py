@@ -80,6 +80,8 @@ class RunRow:
         """Return how many steps a stop right now would do again, or None if that is not known."""
         if self.step is None or self.attempt_state != AttemptState.OPEN or self.silent:
             return None
+        if self.checkpoint_trust == Trust.SUSPECT:
+            return self.step  # nothing that was saved can be trusted: all of it may have to be done again
         safe = self.checkpoint_step if self.checkpoint_step is not None else self.resumed_from_step
         return max(0, self.step - (safe if safe is not None else (self.first_step or 0) - 1))
 
@@ -134,6 +136,7 @@ class CheckpointRow:
     duration_s: float | None
     queue_s: float | None
     blocking_s: float | None
+    fastest_s: float | None
     bytes: int | None
     shards_written: int
     error: str
@@ -303,6 +306,12 @@ def checkpoint_newest_trusted(run_id: int) -> CheckpointRow | None:
     return None if row is None else _checkpoint_row(row)
 
 
+def checkpoint_newest_suspect(run_id: int) -> CheckpointRow | None:
+    """Return the newest complete checkpoint that a numeric finding casts doubt on: no default of anything."""
+    row = Checkpoint.objects.filter(run_id=run_id, trust=Trust.SUSPECT).order_by("-attempt__number", "-step").first()
+    return None if row is None else _checkpoint_row(row)
+
+
 def placement_of(attempt_id: int) -> PlacementRow | None:
     """Return who sits where in an attempt, or None if nobody told yet."""
     row = Placement.objects.filter(pk=attempt_id).first()
@@ -381,6 +390,7 @@ def _checkpoint_row(row: Checkpoint) -> CheckpointRow:
         duration_s=row.duration_s,
         queue_s=row.queue_s,
         blocking_s=row.blocking_s,
+        fastest_s=row.fastest_s,
         bytes=row.bytes,
         shards_written=row.shards_written,
         error=row.error,

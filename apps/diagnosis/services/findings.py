@@ -12,11 +12,11 @@ from apps.common.tasks import queue_on_commit
 from apps.diagnosis.choices import CloseReason, FindingState
 from apps.diagnosis.models import Finding
 from apps.diagnosis.places import place_key_of
-from apps.diagnosis.services.status import MAKES_SAVES_SUSPECT
+from apps.diagnosis.services.status import MAKES_SAVES_SUSPECT, casts_doubt, doubted_from
 from apps.engine.detection import Certainty, Verdict
 from apps.journal.choices import Source, StreamKey
 from apps.journal.services import Log, recording
-from apps.runs.services import checkpoint_trust_set
+from apps.runs.services import checkpoint_trust_regain, checkpoint_trust_set
 
 SHOWN_VICTIMS = 4096
 
@@ -70,9 +70,23 @@ def _open(verdict: Verdict, *, run_id: int, attempt_id: int, late: bool, log: Lo
         row.state, row.closed_at, row.close_reason = FindingState.CLOSED, now, CloseReason.LATE
     row.save()
     _say(log, row, "finding.opened", f"{_certain(row)}: {row.verdict}", now)
-    if verdict.cause in MAKES_SAVES_SUSPECT and verdict.since_step is not None:
-        checkpoint_trust_set(run_id=run_id, after_step=verdict.since_step, attempt_id=attempt_id)
+    _doubt(row)
     return row
+
+
+def _doubt(row: Finding) -> None:
+    """Let nobody restart by default from what a numeric finding may have got into."""
+    if casts_doubt(row) and row.since_step is not None:
+        checkpoint_trust_set(run_id=row.run_id, after_step=row.since_step, attempt_id=row.attempt_id)
+
+
+def _doubt_no_more(row: Finding) -> None:
+    """Trust again what was saved since a numeric finding that is over, but for what another one casts doubt on."""
+    if row.cause in MAKES_SAVES_SUSPECT and row.since_step is not None:
+        still = doubted_from(row.attempt_id)
+        checkpoint_trust_regain(
+            run_id=row.run_id, attempt_id=row.attempt_id, from_step=row.since_step, before_step=still
+        )
 
 
 def _change(row: Finding, verdict: Verdict, *, log: Log, now: datetime) -> Finding:
@@ -83,6 +97,8 @@ def _change(row: Finding, verdict: Verdict, *, log: Log, now: datetime) -> Findi
     if changed:
         row.version += 1
     row.save()
+    if "level" in changed:
+        _doubt(row)
     if "certainty" in changed and row.certainty == Certainty.CONFIRMED:
         _say(log, row, "finding.confirmed", f"{_certain(row)}: {row.verdict}", now)
     elif changed:
@@ -97,6 +113,8 @@ def finding_close(row: Finding, *, reason: str, verdict: Verdict | None, log: Lo
     row.state, row.closed_at, row.close_reason = FindingState.CLOSED, now, reason
     row.version += 1
     row.save()
+    if reason == CloseReason.RECOVERED:
+        _doubt_no_more(row)
     _say(log, row, "finding.closed", f"{row.cause} on {subject_words(row.subject)}: {CloseReason(reason).label}", now)
     return row
 

@@ -5,10 +5,11 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
+from django.db.models import Q
 
 from apps.diagnosis.choices import FindingState
 from apps.diagnosis.models import DetectorState, Finding
-from apps.engine.detection import Columns
+from apps.engine.detection import Columns, Level, ProposalKind
 from apps.engine.estimates.progress import BestPace
 from apps.runs.selectors import RunRow
 from apps.runs.services import status_update
@@ -16,7 +17,23 @@ from apps.runs.services import status_update
 SLOWS = ("COMPUTE", "COORDINATION")
 NOT_SLOWNESS = frozenset({"hang", "rank_lost", "numeric_fault"})
 MAKES_SAVES_SUSPECT = frozenset({"numeric_fault"})
-"""Causes from whose beginning on nothing that was saved is trusted by default."""
+"""Causes that may be in whatever is saved from their beginning on."""
+
+
+def casts_doubt(row: Finding) -> bool:
+    """Return whether what was saved since a finding's step may hold what it found: a skipped update (INFO) is in no state."""
+    return row.cause in MAKES_SAVES_SUSPECT and row.since_step is not None and row.level != Level.INFO
+
+
+def doubted_from(attempt_id: int) -> int | None:
+    """Return the step from which on an attempt's saves are suspect, None if none is.
+
+    A finding casts doubt while it is open, and for good if it blamed a machine: wrong numbers need not be NaN.
+    """
+    rows = Finding.objects.filter(attempt_id=attempt_id, cause__in=MAKES_SAVES_SUSPECT)
+    doubting = rows.filter(Q(state=FindingState.OPEN) | Q(proposal_kind=ProposalKind.EXCLUDE_NODE))
+    return min((row.since_step for row in doubting if casts_doubt(row) and row.since_step is not None), default=None)
+
 
 PACE = "_pace"
 """The row of DetectorState that keeps the run's own best pace; no cause begins with an underscore."""
@@ -34,8 +51,7 @@ def run_status_refresh(run: RunRow, *, attempt_id: int, best_step_s: float | Non
         "slow_since_at": min((row.began_at or row.found_at for row in slowing), default=None),
         "silent": any(row.cause == "no_telemetry" and row.subject.get("kind") == "RUN" for row in rows),
     }
-    doubts = [row.since_step for row in rows if row.cause in MAKES_SAVES_SUSPECT and row.since_step is not None]
-    wanted["suspect_from_step"] = min(doubts, default=None)
+    wanted["suspect_from_step"] = doubted_from(attempt_id)
     if best_step_s is not None:
         wanted["own_best_step_s"] = best_step_s
     changed = {name: value for name, value in wanted.items() if getattr(run, name) != value}

@@ -1,7 +1,9 @@
 """A rank produced NaN or Inf: alone, then it may be its machine; with everybody at once, then it is data or model.
 
-One such event keeps the node. Only if the same node shows it again, at another step, while the others stay finite, is
-silent corruption suspected and the node proposed for exclusion; the same step on another node is the data.
+One such event keeps the node. What does not stop is no batch and no skipped update: it is confirmed, and a restart is
+proposed, because nothing is learnt meanwhile. Only if the same node shows it again (at another step, or without end in
+another attempt) while the others stay finite, is silent corruption suspected and the node proposed for exclusion; the
+same step on another node is the data.
 """
 
 from collections import defaultdict
@@ -144,12 +146,14 @@ def _column_take(
                 "since": step,
                 "began_at": received if np.isfinite(received) else None,
                 "steps": [],
+                "count": 0,
                 "everybody": 0,
             }
             if subject.node:
                 episodes.append([step, subject.node])
         if not one["steps"] or one["steps"][-1] != step:
             one["steps"] = [*one["steps"], step][-MOST_STEPS:]
+            one["count"] += 1
         one["last"] = step
 
 
@@ -170,13 +174,20 @@ def _healed(window: Window, one: Mapping[str, Any], step: int) -> bool:
 
 
 def _history(window: Window, one: Mapping[str, Any], episodes: Sequence[Sequence[Any]]) -> tuple[int, bool]:
-    """Return how often the same node showed it before at another step, and whether another node did at this step."""
+    """Return how often the same node showed it before, and whether another node did at this step.
+
+    At the same step it counts only if it lasts: one batch is one step.
+    """
     node, since = one["node"], one["since"]
     past = [(fault.step, fault.node) for fault in window.attempts if fault.cause == CAUSE and fault.node]
     own = [(int(step), str(where)) for step, where in episodes if step != since]
-    again = {step for step, where in [*past, *own] if where == node and step != since}
+    again = {step for step, where in [*past, *own] if where == node and (step != since or _lasts(one))}
     moved = any(where != node and step == since for step, where in past)
     return len(again), moved
+
+
+def _lasts(one: Mapping[str, Any]) -> bool:
+    return bool(one["count"] >= LASTING_STEPS or one["everybody"] > 0)
 
 
 def _verdict(
@@ -188,15 +199,15 @@ def _verdict(
     again, moved = _history(window, one, episodes) if one["node"] else (0, False)
     alone = one["kind"] != SubjectKind.RUN and not moved
     steps = one["steps"]
-    lasting = len(steps) >= LASTING_STEPS or one["everybody"] > 0
-    sure = (alone and again > 0) or (one["kind"] == SubjectKind.RUN and one["bad"] > 1)
+    lasting = _lasts(one)
+    sure = lasting or (alone and again > 0) or (one["kind"] == SubjectKind.RUN and one["bad"] > 1)
     act = alone and again > 0 and not closed
     kind = SubjectKind(one["kind"]) if alone else SubjectKind.RUN
     subject = Subject(kind, rank=one["rank"], node=one["node"], gpu=one["gpu"]) if alone else Subject(kind)
     rows = [
         Evidence("not finite", one["bad"], "ranks", one["bad"] + one["finite"]),
         Evidence("value", f"{one['metric']} = {', '.join(one['kinds'])}"),
-        Evidence("steps with it", len(steps)),
+        Evidence("steps with it", one["count"]),
     ]
     if again:
         rows.append(Evidence("times this node showed it before", again))
@@ -212,17 +223,23 @@ def _verdict(
         score_meaning="share of the ranks that reported the metric in that step whose value was not finite",
         verdict=_says(one, alone=alone),
         why=_why(one, again, moved=moved),
-        next=_next(one, closed, alone=alone, again=again),
+        next=_next(one, closed, alone=alone, again=again, moved=moved),
         coverage=Coverage(one["bad"] + one["finite"], window.attempt.world_size),
         since_step=one["since"],
         found_step=one["since"],
         began_at=one["began_at"],
         victims=(),
         evidence=tuple(rows),
-        proposal=Proposal(ProposalKind.EXCLUDE_NODE, one["node"]) if act and one["node"] else Proposal(),
+        proposal=_proposal(one, act=act, lasting=lasting and not closed and not moved),
         cells=(Cells(one["metric"], tuple(one["ranks"]), tuple(steps)),),
         closed=closed,
     )
+
+
+def _proposal(one: Mapping[str, Any], *, act: bool, lasting: bool) -> Proposal:
+    if act and one["node"]:
+        return Proposal(ProposalKind.EXCLUDE_NODE, one["node"])
+    return Proposal(ProposalKind.RESTART_RUN) if lasting else Proposal()
 
 
 def _level(one: Mapping[str, Any], *, lasting: bool, sure: bool) -> Level:
@@ -234,7 +251,10 @@ def _level(one: Mapping[str, Any], *, lasting: bool, sure: bool) -> Level:
 
 
 def _says(one: Mapping[str, Any], *, alone: bool) -> str:
-    what = f"{one['metric']} was {' and '.join(one['kinds'])} in step {one['since']}"
+    when = f"in step {one['since']}"
+    if one["count"] > 1:
+        when = f"in {plural(one['count'], 'step')} from step {one['since']} to {one['steps'][-1]}"
+    what = f"{one['metric']} was {' and '.join(one['kinds'])} {when}"
     if one["kind"] == SubjectKind.RUN:
         where = f"on {ranks_in_words(one['ranks'])}" if one["ranks"] else "wherever it was reported"
         return f"{what} {where}."
@@ -251,10 +271,13 @@ def _why(one: Mapping[str, Any], again: int, *, moved: bool) -> str:
     counted = f"{one['bad']} of {one['bad'] + one['finite']} ranks that reported it"
     if again:
         return f"{counted}, and this node showed it {plural(again, 'time')} before: silent corruption is suspected."
+    if _lasts(one):
+        spread = " It has spread to all." if one["everybody"] else ""
+        return f"{counted}, and it does not stop, so nothing is learnt meanwhile.{spread} It is no proof against the node yet."
     return f"{counted}; once is no proof against the node."
 
 
-def _next(one: Mapping[str, Any], closed: CloseReason | None, *, alone: bool, again: int) -> str:
+def _next(one: Mapping[str, Any], closed: CloseReason | None, *, alone: bool, again: int, moved: bool) -> str:
     if closed:
         return "Nothing to do; values are finite again."
     if not alone:
@@ -263,6 +286,11 @@ def _next(one: Mapping[str, Any], closed: CloseReason | None, *, alone: bool, ag
         )
     if again:
         return f"Exclude {one['node']} and restart from a checkpoint before step {one['since']}."
+    if _lasts(one) and not moved:
+        return (
+            f"Restart from a checkpoint before step {one['since']}. If the node shows it again then, it will be proposed for "
+            "exclusion."
+        )
     return "Keep the node. If it shows it again at another step, it will be proposed for exclusion."
 
 
@@ -288,4 +316,5 @@ DETECTOR = Detector(
     false_alarm_p=0.0,
     limits=(FEW, HEAL_STEPS),
     evaluate=evaluate,
+    state_version=2,
 )

@@ -14,6 +14,7 @@ from apps.runs.services.checkpoints import (
     CheckpointFact,
     checkpoint_note,
     checkpoint_status_refresh,
+    checkpoint_trust_regain,
     checkpoint_trust_set,
 )
 from apps.runs.services.placement import RankPlace, placement_merge
@@ -35,6 +36,7 @@ __all__ = [
     "attempt_rekey",
     "checkpoint_note",
     "checkpoint_status_refresh",
+    "checkpoint_trust_regain",
     "checkpoint_trust_set",
     "placement_merge",
     "run_put",

@@ -9,7 +9,7 @@ from apps.journal.choices import StreamKey
 from apps.journal.services import Log, recording
 from apps.runs.choices import CheckpointState, Trust
 from apps.runs.models import Attempt, Checkpoint, RunStatus
-from apps.runs.selectors import USABLE, checkpoint_newest_trusted
+from apps.runs.selectors import USABLE, checkpoint_newest_suspect, checkpoint_newest_trusted
 from apps.runs.services.runs import status_update
 
 
@@ -85,9 +85,27 @@ def checkpoint_trust_set(*, run_id: int, after_step: int, attempt_id: int) -> in
         return changed
 
 
+def checkpoint_trust_regain(*, run_id: int, attempt_id: int, from_step: int, before_step: int | None) -> int:
+    """Trust an attempt's suspect saves from `from_step` on (and before `before_step`) again; return how many.
+
+    Called when a numeric finding closes because all values are finite again: a NaN in the state would have stayed.
+    """
+    with transaction.atomic():
+        found = Checkpoint.objects.filter(
+            run_id=run_id, attempt_id=attempt_id, step__gte=from_step, trust=Trust.SUSPECT
+        )
+        if before_step is not None:
+            found = found.filter(step__lt=before_step)
+        changed = found.filter(restored_at__isnull=False).update(trust=Trust.VERIFIED)
+        changed += found.update(trust=Trust.COMPLETE)
+        if changed:
+            checkpoint_status_refresh(run_id=run_id)
+        return changed
+
+
 def checkpoint_status_refresh(*, run_id: int) -> None:
-    """Write the newest trusted checkpoint into the run's status."""
-    newest = checkpoint_newest_trusted(run_id)
+    """Write the newest trusted checkpoint into the run's status; if there is none, the newest suspect one, called so."""
+    newest = checkpoint_newest_trusted(run_id) or checkpoint_newest_suspect(run_id)
     status_update(
         run_id=run_id,
         checkpoint_step=newest.step if newest else None,
@@ -104,6 +122,8 @@ def _is_suspect(attempt: Attempt, step: int) -> bool:
 
 def _measure(row: Checkpoint, fact: CheckpointFact) -> None:
     row.started_at = min(row.started_at, fact.happened_at)
+    if fact.state == CheckpointState.WRITTEN and fact.duration_s is not None:
+        row.fastest_s = min(fact.duration_s, row.fastest_s if row.fastest_s is not None else fact.duration_s)
     for name in ("duration_s", "queue_s", "blocking_s", "bytes"):
         value = getattr(fact, name)
         if value is None:

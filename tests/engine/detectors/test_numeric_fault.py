@@ -77,6 +77,24 @@ class TestOneRank:
         assert (verdict.proposal.kind, verdict.proposal.node) == (ProposalKind.EXCLUDE_NODE, "n1")
         assert "silent corruption" in verdict.why
 
+    def test_what_does_not_stop_is_confirmed_and_a_restart_is_proposed(self) -> None:
+        _, answers = run(DETECTOR, [window([("loss", step, 6) for step in range(105, 120)])])
+
+        (verdict,) = still_open(answers).values()
+        assert (verdict.certainty, verdict.level) == (Certainty.CONFIRMED, Level.CRITICAL)
+        assert verdict.proposal.kind is ProposalKind.RESTART_RUN
+        assert "in 15 steps from step 105 to 119" in verdict.verdict
+        assert {one.name: one.value for one in verdict.evidence}["steps with it"] == 15
+        assert "Restart from a checkpoint before step 105" in verdict.next
+
+    def test_what_does_not_stop_in_another_attempt_on_the_same_node_either_proposes_the_node(self) -> None:
+        bad = [("loss", step, 6) for step in range(105, 120)]
+
+        _, answers = run(DETECTOR, [window(bad, attempts=(past("n1", 105),))])
+
+        (verdict,) = still_open(answers).values()
+        assert (verdict.proposal.kind, verdict.proposal.node) == (ProposalKind.EXCLUDE_NODE, "n1")
+
     def test_the_same_step_on_another_node_is_the_data(self) -> None:
         _, answers = run(DETECTOR, [window([("grad_norm", 105, 6)], attempts=(past("n3", 105),))])
 
@@ -126,7 +144,12 @@ class TestEverybody:
 
         (verdict,) = still_open(answers).values()
         assert (verdict.subject.kind, verdict.level) == (SubjectKind.RUN, Level.CRITICAL)
-        assert verdict.proposal.kind is ProposalKind.NONE
+        assert verdict.proposal.kind is ProposalKind.RESTART_RUN
+
+    def test_of_one_step_is_no_reason_to_restart(self) -> None:
+        _, answers = run(DETECTOR, [window(everybody(105))])
+
+        assert next(iter(still_open(answers).values())).proposal.kind is ProposalKind.NONE
 
     def test_one_skipped_update_of_loss_scaling_is_only_noted(self) -> None:
         _, answers = run(DETECTOR, [window(everybody(105, "grad_norm"))])
