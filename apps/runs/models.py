@@ -95,6 +95,7 @@ class Checkpoint(models.Model):
     duration_s = models.FloatField(null=True)
     queue_s = models.FloatField(null=True)
     blocking_s = models.FloatField(null=True)
+    fastest_s = models.FloatField(null=True)
     bytes = models.BigIntegerField(null=True)
     shards_written = models.IntegerField(default=0)
     slowest_rank = models.IntegerField(null=True)

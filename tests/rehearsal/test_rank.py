@@ -154,6 +154,27 @@ def test_a_collection_pause_is_spent_by_the_collector(tmp_path: Path) -> None:
     assert sum(spent_s) > 0.025
 
 
+def test_a_collection_pause_is_nothing_but_collection() -> None:
+    before = len(gc.get_objects())
+
+    began = time.process_time()
+    rank.collect_garbage(0.05)
+
+    assert time.process_time() > began
+    assert len(gc.get_objects()) < before + 1000
+
+
+def test_pauses_cost_about_as_much_wherever_they_are_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paused: list[float] = []
+    monkeypatch.setattr(rank, "collect_garbage", paused.append)
+    one = ThreadCrew(tmp_path, steps=100)
+    one.fault("gc_pauses", rank=0)
+
+    one.run()
+
+    assert 35 <= len(paused) <= 65
+
+
 def test_pauses_come_on_some_ranks_at_some_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paused: list[float] = []
     monkeypatch.setattr(rank, "collect_garbage", paused.append)
@@ -162,5 +183,5 @@ def test_pauses_come_on_some_ranks_at_some_steps(tmp_path: Path, monkeypatch: py
 
     crew.run()
 
-    assert 2 <= len(paused) <= 60
+    assert 30 <= len(paused) <= 100
     assert set(paused) == {0.04}

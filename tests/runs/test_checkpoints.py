@@ -46,6 +46,15 @@ class TestCheckpointNote:
 
         assert (row.duration_s, row.queue_s, row.shards_written) == (38.0, 34.0, 3)
 
+    def test_keeps_what_the_fastest_shard_took_and_the_whole_is_no_shard(self, run: Any, note: Note) -> None:
+        note(100, "WRITTEN", rank=0, duration_s=38.0)
+        note(100, "WRITTEN", rank=5, duration_s=3.0)
+        note(100, "SAVED", duration_s=1.0)
+
+        row = checkpoints_of(run_id=run.id)[0]
+
+        assert (row.fastest_s, row.duration_s) == (3.0, 38.0)
+
     @pytest.mark.parametrize("order", [["SAVED", "FAILED"], ["FAILED", "SAVED"]])
     def test_lets_a_failure_of_any_rank_beat_the_save(self, run: Any, note: Note, order: list[str]) -> None:
         for state in order:

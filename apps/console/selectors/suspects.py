@@ -249,7 +249,8 @@ def _cells(row: FindingRow, placed: dict[int, str]) -> dict[str, Any] | None:
     nodes = {placed[rank] for rank in first.get("ranks") or () if rank in placed} or {row.subject.get("node") or ""}
     return {
         "metric": first.get("metric"),
-        "mode": "none" if row.cause == "numeric_fault" else "peers",
+        # Seconds of a pause have no ratio to peers that do not pause.
+        "mode": "none" if row.cause in {"numeric_fault", "gc_pause"} else "peers",
         "nodes": sorted(node for node in nodes if node)[:4],
         "from": min(steps),
         "to": max(steps),

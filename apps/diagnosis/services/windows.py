@@ -204,6 +204,8 @@ def _checkpoint(row: CheckpointRow) -> detection.Checkpoint:
         duration_s=row.duration_s,
         queue_s=row.queue_s,
         blocking_s=row.blocking_s,
+        fastest_s=row.fastest_s,
+        shards=row.shards_written,
     )
 
 

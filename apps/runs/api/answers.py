@@ -125,6 +125,7 @@ def checkpoint_answer(row: CheckpointRow) -> dict[str, Any]:
         "duration_s": row.duration_s,
         "queue_s": row.queue_s,
         "blocking_s": row.blocking_s,
+        "fastest_s": row.fastest_s,
         "bytes": row.bytes,
         "shards_written": row.shards_written,
         "error": row.error or None,
