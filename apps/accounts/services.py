@@ -42,8 +42,8 @@ def token_create(
         BadRequest: no name, or a scope that does not exist.
     """
     wanted = sorted(set(scopes))
-    if not name.strip():
-        raise BadRequest("name: a token needs a name that says what uses it.")
+    if not name.strip() or "\0" in name:
+        raise BadRequest("name: a token needs a name that says what uses it, without a zero byte.")
     if not wanted or not set(wanted) <= set(SCOPES):
         raise BadRequest(f"scopes: must be of {', '.join(SCOPES)}.", scopes=wanted)
     secret = TOKEN_PREFIX + secrets.token_urlsafe(32)
@@ -97,12 +97,14 @@ def user_create(*, name: str, role: str, email: str, by: str, source: str, now: 
     """Make a person without a password (they come by a one-time link); return the row.
 
     Raises:
-        BadRequest: no name or no such role.
+        BadRequest: no name, no such role, or an address that is too long.
         Conflict: the name is taken.
     """
-    name = name.strip()
-    if not name or len(name) > 150:
-        raise BadRequest("name: must have 1 to 150 characters.")
+    name, email = name.strip(), email.strip()
+    if not name or len(name) > 150 or "\0" in name:
+        raise BadRequest("name: must have 1 to 150 characters and no zero byte.")
+    if len(email) > 254 or "\0" in email:
+        raise BadRequest("email: must have at most 254 characters and no zero byte.")
     if role not in ROLE_SCOPES:
         raise BadRequest(f"role: must be one of {', '.join(ROLE_SCOPES)}.")
     with recording(now=now) as log:

@@ -3,7 +3,8 @@
 from django.contrib.auth import login, views
 from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.decorators import login_required
-from django.contrib.auth.forms import SetPasswordForm
+from django.contrib.auth.forms import AuthenticationForm, SetPasswordForm
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
@@ -12,10 +13,24 @@ from django.views.decorators.http import require_http_methods
 from apps.accounts.services import sign_in_link_use
 from apps.common.clock import now
 
+LONGEST_NAME = 150
+"""As the model has it."""
+
+
+class SignInForm(AuthenticationForm):
+    """Name and password. Django's own lets names of any length pass to the lock's table, which holds shorter ones."""
+
+    def clean_username(self) -> str:
+        name: str = self.cleaned_data["username"]
+        if len(name) > LONGEST_NAME:
+            raise ValidationError(f"A name has at most {LONGEST_NAME} characters.")
+        return name
+
 
 class SignIn(views.LoginView):
     """Name and password; attempts are limited by django-axes."""
 
+    authentication_form = SignInForm
     template_name = "accounts/sign_in.html"
     redirect_authenticated_user = True
 

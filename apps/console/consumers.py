@@ -183,6 +183,13 @@ class StreamFeed(Feed):
         await super().disconnect(code)
 
 
+class Nowhere(AsyncWebsocketConsumer):
+    """Every other address: refused, where the router alone would fail."""
+
+    async def connect(self) -> None:
+        await self.close(NOT_FOUND)
+
+
 def _page_group(text: str) -> str:
     kind, _, number = text.partition(":")
     return f"page.{kind}.{number}" if kind == "incident" and whole_of(number) is not None else ""

@@ -99,6 +99,20 @@ class TestPeople:
         with pytest.raises(Conflict):
             user_create(**given)
 
+    @pytest.mark.parametrize("odd", [{"name": "a\0b"}, {"name": "x" * 151}, {"email": "x" * 255}, {"email": "a\0@b"}])
+    def test_what_cannot_be_stored_is_refused(self, now: datetime, odd: dict[str, str]) -> None:
+        given: dict[str, Any] = {"name": "ada", "email": "", **odd}
+
+        with pytest.raises(BadRequest):
+            user_create(**given, role="VIEWER", by="a", source="API", now=now)
+
+    @pytest.mark.parametrize("name", ["x" * 5000, "a\0b"])
+    def test_a_name_that_nobody_can_have_does_not_sign_in_and_fails_nothing(self, client: Client, name: str) -> None:
+        answer = client.post("/sign-in", {"username": name, "password": "wrong"})
+
+        assert answer.status_code == 200
+        assert "_auth_user_id" not in client.session
+
     def test_the_last_admin_stays_one(self, now: datetime) -> None:
         admin = user_create(name="root", role="ADMIN", email="", by="a", source="API", now=now)
 

@@ -162,6 +162,7 @@ class TestDoor:
             ("/ws/feed?stream=run:nothing@0", 4404),
             ("/ws/feed?stream=run:dense-7b", 4404),
             ("/ws/feed?stream=x:y@0", 4404),
+            ("/ws/feed?stream=run:a%00b@0", 4404),
         ],
     )
     def test_a_stream_that_is_none_is_closed_with_a_reason(self, listen, run, path: str, code: int) -> None:
@@ -183,3 +184,11 @@ class TestDoor:
 
         with pytest.raises(InvalidStatus), listen("/ws/fleet", origin="https://elsewhere.example"):
             pass
+
+    def test_an_address_that_is_none_is_refused_and_fails_nothing(self, listen, run) -> None:
+        from websockets.exceptions import InvalidStatus
+
+        with pytest.raises(InvalidStatus) as refused, listen("/ws/nothing"):
+            pass
+
+        assert refused.value.response.status_code == 403

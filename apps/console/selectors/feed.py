@@ -33,6 +33,8 @@ def streams_named(names: list[str]) -> dict[str, FeedStream]:
     for text in names:
         name, _, number = text.rpartition("@")
         seq = whole_of(number)
+        if "\0" in text:
+            raise BadRequest("stream: holds a zero byte.")
         if not name or seq is None:
             raise BadRequest(f"stream: “{text[:80]}” has no @NUMBER at its end.")
         found[name] = FeedStream(key=stream_by_name(name), seq=seq)
