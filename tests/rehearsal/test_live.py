@@ -114,6 +114,29 @@ def test_each_fault_of_a_rank_becomes_a_finding(site: LiveSite, practice: RunRow
         ask("DELETE", "practice/faults")
 
 
+@pytest.mark.parametrize(
+    ("kind", "cause", "class_"),
+    [("gc_pauses", "gc_pause", "COORDINATION"), ("slow_checkpoint", "checkpoint_queue", "RECOVERY")],
+)
+def test_what_the_program_does_itself_is_told_of_the_run_and_blames_no_machine(
+    site: LiveSite, practice: RunRow, ask: Callable[..., Any], kind: str, cause: str, class_: str
+) -> None:
+    ask("POST", "practice/faults", {"kind": kind})
+
+    finding = site.wait(lambda: found(ask, cause), f"{kind} to be found", FOUND_WITHIN_S)
+
+    assert (finding["class"], finding["subject"]["kind"]) == (class_, "RUN")
+    assert finding["proposal"]["kind"] == "NONE"
+    assert {one["name"]: one["unit"] for one in finding["evidence"]}
+    assert found(ask, "compute_straggler") is None
+    incident = site.wait(
+        lambda: next(iter(ask("GET", f"runs/{practice.slug}/incidents")["results"]), None), "its incident", 30
+    )
+    assert incident["cause"] == cause
+    said = {row["cause"]: row["answer"] for row in ask("GET", f"attempts/{finding['attempt']}/detectors")["results"]}
+    assert said[cause] == "VERDICT"
+
+
 def test_stopped_it_leaves_no_process(site: LiveSite, practice: RunRow) -> None:
     pids = [place.pid for place in practice_read().ranks]
 

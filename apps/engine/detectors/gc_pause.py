@@ -250,7 +250,7 @@ DETECTOR = Detector(
     trigger=Trigger.COLUMNS,
     needs=Needs(metrics=METRICS, useful=("communication_s",)),
     minimum=Minimum(ranks=1, columns=LEAST_COLUMNS),
-    delay=Delay(columns=32),
+    delay=Delay(columns=64),
     false_alarm_p=1 / 24_000,
     limits=(SLOWDOWN, CRITICAL),
     evaluate=evaluate,
