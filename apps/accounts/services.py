@@ -157,9 +157,15 @@ def role_set(*, user_id: int, role: str, by: str, source: str, now: datetime) ->
 
 
 def sign_in_link_create(*, user_id: int, now: datetime) -> str:
-    """Return the secret of a link that signs this person in once within an hour; earlier unused links end."""
+    """Return the secret of a link that signs this person in once within an hour; earlier unused links end.
+
+    Raises:
+        NotFound: there is no such person.
+    """
     secret = secrets.token_urlsafe(32)
     with transaction.atomic():
+        if not User.objects.filter(pk=user_id).exists():
+            raise NotFound("There is no such person.")
         SignInLink.objects.filter(user_id=user_id, used_at=None).delete()
         SignInLink.objects.create(user_id=user_id, digest=digest_of(secret), created_at=now, expires_at=now + LINK_LIFE)
     return secret

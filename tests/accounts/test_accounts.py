@@ -24,7 +24,7 @@ from apps.accounts.services import (
     user_create,
 )
 from apps.common.access import Principal
-from apps.common.errors import BadRequest, Conflict, Unprocessable
+from apps.common.errors import BadRequest, Conflict, NotFound, Unprocessable
 
 CALLER = Principal(kind="TOKEN", id=7, name="script", scopes=frozenset({"operate"}))
 
@@ -70,6 +70,10 @@ class TestSignInLink:
         assert first is not None
         assert first.pk == user_id
         assert second is None
+
+    def test_is_made_for_nobody_but_a_person(self, now: datetime) -> None:
+        with pytest.raises(NotFound):
+            sign_in_link_create(user_id=999_999, now=now)
 
     def test_is_worth_nothing_after_an_hour(
         self, user_id: int, now: datetime, later: Callable[[float], datetime]
