@@ -9,6 +9,7 @@ import pytest
 from django.test import Client
 
 from apps.common.errors import BadRequest
+from apps.fleet.services import node_place, nodes_ensure
 
 ODD = ["²", "9" * 40, "-1", "1e3"]
 """Texts that look like numbers: `isdigit` takes the first, `int` the others."""
@@ -48,6 +49,14 @@ class TestAddresses:
         other = make_attempt(make_run("other-7b"), key="slurm:9.0.0")
 
         assert desk.get(f"{address}?attempt={id_write('att', other.id)}").status_code == 404
+
+
+class TestPlaces:
+    def test_racks_are_named_as_people_like(self, desk: Client, cluster: int, now: datetime) -> None:
+        nodes = nodes_ensure(cluster_id=cluster, names=["trn001"], now=now)
+        node_place(node_id=nodes["trn001"], rack="row ²", rack_slot="³", leaf="")
+
+        assert "row ²" in desk.get("/nodes").content.decode()
 
 
 class TestForms:

@@ -52,7 +52,7 @@ def postgres_programs(*, wheel: Path | None = POSTGRES_WHEEL, system: Path = SYS
     found = [
         PostgresPrograms(folder / "bin", int(folder.name))
         for folder in (system.iterdir() if system.is_dir() else ())
-        if folder.name.isdigit() and int(folder.name) >= OLDEST_POSTGRES and (folder / "bin/initdb").is_file()
+        if folder.name.isdecimal() and int(folder.name) >= OLDEST_POSTGRES and (folder / "bin/initdb").is_file()
     ]
     if not found:
         raise NoServers(

@@ -30,7 +30,7 @@ def launches_alive(root: Path) -> list[Launch]:
     """Return the runs that were launched from the data folder `root` and still run, by pid."""
     found = []
     for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
+        if not entry.name.isdecimal():
             continue
         words = command_words(int(entry.name))
         folders = [word for before, word in pairwise(words) if before.endswith(f"/{WRAPPER}")]

@@ -100,7 +100,7 @@ def owner_words(port: int) -> str:
     """Return ` by NAME (pid N)` of who listens on `port`, nothing where that cannot be seen."""
     inodes = {inode for inode, found in listening_inodes() if found == port}
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and inodes & socket_inodes(entry):
+        if entry.name.isdecimal() and inodes & socket_inodes(entry):
             return f" by {process_name(entry)} (pid {entry.name})"
     return ""
 

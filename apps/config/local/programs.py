@@ -101,7 +101,7 @@ def process_table() -> list[tuple[int, int, str]]:
     """Return (pid, session, state letter) of every process that can be seen, by pid."""
     rows = []
     for entry in os.listdir("/proc"):
-        if not entry.isdigit():
+        if not entry.isdecimal():
             continue
         try:
             with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as file:

@@ -257,7 +257,7 @@ def _natural(text: str) -> tuple[tuple[int, str], ...]:
     parts: list[tuple[int, str]] = []
     number = ""
     for letter in text + " ":
-        if letter.isdigit():
+        if letter.isdecimal():
             number += letter
             continue
         if number:

@@ -15,6 +15,7 @@ Steps = NDArray[np.int64]
 
 MOST_RANKS = 131_072
 """As many ranks as an attempt may have. Source: CONTRACT, Common."""
+MOST_DIGITS = len(str(MOST_RANKS))
 MOST_LINE = 32 * MOST_RANKS
 """Characters of one line: 32 a cell is more than any number needs."""
 MOST_CELLS = 64_000_000
@@ -174,7 +175,7 @@ def _header(head: str, line: int, delimiter: str) -> Ints:
     ranks = []
     for name in names[1:]:
         digits = name.strip().lower().removeprefix("rank").strip(" _-")
-        if not digits.isdecimal() or int(digits) >= MOST_RANKS:
+        if not digits.isdecimal() or len(digits) > MOST_DIGITS or int(digits) >= MOST_RANKS:
             raise StepCsvMalformed("A rank in the header is no rank's number.", line=line, text=name[:40])
         ranks.append(int(digits))
     if len(set(ranks)) != len(ranks):

@@ -88,7 +88,7 @@ def checkpoint_steps(root: Path) -> list[int]:
     except FileNotFoundError:
         return []
     names = (folder.name.partition("-") for folder in folders if (folder / MARK).exists())
-    return sorted(int(number) for word, _, number in names if word == "step" and number.isdigit())
+    return sorted(int(number) for word, _, number in names if word == "step" and number.isdecimal())
 
 
 def checkpoint_choose(root: Path, *, wanted: int | None) -> int:

@@ -63,7 +63,7 @@ def own_start_ticks() -> int:
 
 def pids_all() -> list[int]:
     """Return the pids of all processes in sight."""
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
 
 
 def descendants(of_pid: int) -> list[tuple[int, int]]:

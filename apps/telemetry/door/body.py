@@ -9,6 +9,8 @@ from apps.common.unpack import too_large, unpacked
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 
+MOST_DIGITS = 18
+"""Of a length that is read as a number; a longer one is too large in any case."""
 ASIDE_BYTES = 64 * 1024
 """A packed body above this is unpacked in a thread: it could expand into milliseconds of work."""
 
@@ -38,7 +40,7 @@ async def body_read(headers: Mapping[bytes, bytes], receive: Receive, *, most: i
     if encoding not in (b"identity", b"gzip", b""):
         raise UnsupportedBody(f"Content-Encoding: “{encoding.decode('latin-1')[:40]}” is not read here; gzip is.")
     length = headers.get(b"content-length", b"0")
-    if length.isdigit() and int(length) > most:
+    if length.isdigit() and (len(length) > MOST_DIGITS or int(length) > most):
         raise too_large(most)
     raw = await _receive(receive, most)
     if encoding != b"gzip":

@@ -117,7 +117,7 @@ def gpus_read(text: str, fields: Sequence[Field]) -> list[dict[str, Any]]:
             continue  # a warning between the lines
         uuid, pci, index, name = (cell.strip() for cell in row[: len(LABELS)])
         gpu: dict[str, Any] = {"gpu": uuid, "pci": pci, "model": name}
-        if index.isdigit():
+        if index.isdecimal():
             gpu["index"] = int(index)
         for known, cell in zip(fields, row[len(LABELS) :]):
             value = _value(known, cell.strip())

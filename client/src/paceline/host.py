@@ -83,7 +83,7 @@ class Host:
         for line in self._text("proc/meminfo").splitlines():
             name, _, rest = line.partition(":")
             words = rest.split()
-            if words and words[0].isdigit():
+            if words and words[0].isdecimal():
                 sizes[name] = int(words[0]) * 1024
         gauges = {}
         if "MemTotal" in sizes:

@@ -101,7 +101,7 @@ class Connection:
         lines = self._until(b"\r\n\r\n", MAX_HEAD).decode("latin-1").split("\r\n")
         version, _, rest = lines[0].partition(" ")
         status, _, reason = rest.partition(" ")
-        if not version.startswith("HTTP/1.") or not status.isdigit():
+        if not version.startswith("HTTP/1.") or not (status.isdecimal() and len(status) == 3):
             raise HttpError("this is no HTTP answer")
         pairs = [line.partition(":") for line in lines[1:] if ":" in line]
         return version, int(status), reason, {name.strip().lower(): value.strip() for name, _, value in pairs}

@@ -52,7 +52,7 @@ def mounts_read(text: str) -> dict[str, Mount]:
 def _operation_read(mount: Mount, line: str) -> None:
     name, colon, rest = line.strip().partition(":")
     numbers = rest.split()
-    if not colon or not name.isupper() or len(numbers) < 8 or not all(number.isdigit() for number in numbers[:8]):
+    if not colon or not name.isupper() or len(numbers) < 8 or not all(number.isdecimal() for number in numbers[:8]):
         return
     ops, transmissions, _timeouts, sent, received, queue_ms, rtt_ms, execute_ms = map(int, numbers[:8])
     mount.retransmits += max(transmissions - ops, 0)
