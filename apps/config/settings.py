@@ -225,7 +225,6 @@ X_FRAME_OPTIONS = "DENY"
 
 # Nothing inline anywhere: Plotly sets styles through the CSSOM; its style elements are kept out by the page's plotly_head.html.
 CONTENT_SECURITY_POLICY = {
-    "EXCLUDE_URL_PREFIXES": ["/api/v1/docs"],
     "DIRECTIVES": {
         "default-src": ["'none'"],
         "script-src": ["'self'"],

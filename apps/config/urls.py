@@ -3,7 +3,7 @@
 from importlib import import_module
 
 from django.urls import URLPattern, URLResolver, include, path
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 from rest_framework.response import Response
 
 from apps.common.access import READ
@@ -28,10 +28,11 @@ class Schema(Door, SpectacularAPIView):
     renderer_classes = [JSONRenderer]
 
 
-class Docs(Door, SpectacularSwaggerView):
-    """The description to read and try, served without any outside address."""
+class Docs(Door, SpectacularSwaggerSplitView):
+    """The description to read and try, served without any outside address and without any script of the page's own."""
 
     scopes = {"GET": READ}
+    template_name = "docs/page.html"
 
     def handle_exception(self, exc: Exception) -> Response:
         """Answer errors as everywhere: this page's template has no place for them."""
