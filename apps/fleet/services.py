@@ -16,6 +16,8 @@ from apps.journal.choices import StreamKey
 from apps.journal.services import Log, recording
 
 DEFAULT_CLUSTER = "main"
+PRACTICE_CLUSTER = "practice"
+"""Its machines are made up by the practice run: nobody else's belong there unless their sender says so."""
 NAME_LENGTH = 255
 
 
@@ -38,6 +40,15 @@ def cluster_ensure(*, name: str, now: datetime) -> int:
     if not name or len(name) > 63 or ":" in name:
         raise BadRequest("cluster: a name has 1 to 63 characters and no colon.")
     return Cluster.objects.get_or_create(name=name, defaults={"created_at": now})[0].pk
+
+
+def cluster_default(*, now: datetime) -> int:
+    """Return the cluster of a run or a machine whose sender names none: a site's only one, else `main`.
+
+    One rule for both, so that a machine is one node of the cluster that its run is in.
+    """
+    names = Cluster.objects.exclude(name=PRACTICE_CLUSTER).order_by("name").values_list("name", flat=True)[:2]
+    return cluster_ensure(name=names[0] if len(names) == 1 else DEFAULT_CLUSTER, now=now)
 
 
 def nodes_ensure(*, cluster_id: int, names: Collection[str], now: datetime) -> dict[str, int]:

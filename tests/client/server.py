@@ -114,6 +114,8 @@ class RecordingServer:
 
     def _usual(self, request: Request) -> Reply:
         parts = request.path.removeprefix("/api/v1/").split("/")
+        if parts == ["check"]:
+            return Reply(200, {"cluster": "main", "refused": [], "kept": False, "ignored": []})
         if request.method == "PUT" and parts[0] == "runs":
             self.runs.add(parts[1])
             return Reply(201, {"slug": parts[1]})
@@ -127,6 +129,11 @@ class RecordingServer:
         return Reply(202, {})
 
     # -- what was said ---------------------------------------------------------------------------------------------
+    def checks(self) -> list[dict[str, Any]]:
+        """Return the questions whether a report would be taken."""
+        with self._guard:
+            return [one.body for one in self.accepted if one.path == "/api/v1/check"]
+
     def reports(self, *, accepted: bool = True) -> list[dict[str, Any]]:
         """Return the attempt reports, in the order of their arrival."""
         with self._guard:

@@ -1,7 +1,5 @@
 """REST doors of runs."""
 
-import re
-
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
@@ -10,9 +8,8 @@ from rest_framework.response import Response
 from apps.common.access import ADMIN, OPERATE, READ, REPORT
 from apps.common.api import Door, choice_read, cursor_int, limit_read, page_answer, read_fields
 from apps.common.clock import now
-from apps.common.errors import BadRequest, Forbidden, NotFound
+from apps.common.errors import Forbidden
 from apps.fleet.selectors import cluster_by_name
-from apps.fleet.services import DEFAULT_CLUSTER, cluster_ensure
 from apps.journal.choices import Source
 from apps.runs.api.answers import run_answer, run_whole_answer
 from apps.runs.api.fields import RunFields
@@ -20,9 +17,7 @@ from apps.runs.choices import RunState
 from apps.runs.launcher import launcher_checked
 from apps.runs.limits import limits_checked, modes_checked
 from apps.runs.selectors import run_by_code, runs_all
-from apps.runs.services import ADMINISTRATIVE, OPERATIONAL, run_put
-
-SLUG = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
+from apps.runs.services import ADMINISTRATIVE, OPERATIONAL, run_cluster, run_put, slug_checked
 
 
 class Runs(Door):
@@ -58,14 +53,13 @@ class OneRun(Door):
 
     @extend_schema(operation_id="runs_put", request=RunFields, responses=OpenApiTypes.OBJECT)
     def put(self, request: Request, code: str) -> Response:
-        if not SLUG.fullmatch(code):
-            raise BadRequest(
-                "slug: 1 to 63 of a-z, 0-9, dot, underscore and dash, with a letter or digit at both ends."
-            )
+        slug_checked(code)
         given, ignored = read_fields(RunFields, request)
         self._check_fields(given)
         moment = now()
-        cluster_id = self._cluster(code, given.pop("cluster", None))
+        cluster_id = run_cluster(
+            slug=code, name=given.pop("cluster", None), bound_id=self.principal.cluster_id, now=moment
+        )
         if "limits" in given:
             given["limits"] = limits_checked(given["limits"])
         if "modes" in given:
@@ -86,23 +80,3 @@ class OneRun(Door):
             beyond = sorted(set(names) & set(given))
             if beyond and not self.principal.may(scope):
                 raise Forbidden(f"{', '.join(beyond)}: needs the scope “{scope}”. Nothing was changed.", fields=beyond)
-
-    def _cluster(self, slug: str, name: str | None) -> int:
-        """Return the cluster a PUT is about: the one named, the run's own, the token's, or the default."""
-        bound = self.principal.cluster_id
-        if name is None:
-            try:
-                cluster_id = run_by_code(slug).cluster_id
-            except NotFound:
-                cluster_id = bound or cluster_ensure(name=DEFAULT_CLUSTER, now=now())
-        else:
-            cluster_id = cluster_ensure(name=name, now=now()) if bound is None else self._own_cluster(name)
-        self.check_cluster(cluster_id)
-        return cluster_id
-
-    def _own_cluster(self, name: str) -> int:
-        """Return the cluster of that name to a bound caller, to whom others are none of their business, known or not."""
-        try:
-            return cluster_by_name(name).id
-        except NotFound as error:
-            raise Forbidden("This token belongs to another cluster.") from error

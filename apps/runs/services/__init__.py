@@ -18,7 +18,15 @@ from apps.runs.services.checkpoints import (
     checkpoint_trust_set,
 )
 from apps.runs.services.placement import RankPlace, placement_merge
-from apps.runs.services.runs import ADMINISTRATIVE, DESCRIPTIVE, OPERATIONAL, run_put, status_update
+from apps.runs.services.runs import (
+    ADMINISTRATIVE,
+    DESCRIPTIVE,
+    OPERATIONAL,
+    run_cluster,
+    run_put,
+    slug_checked,
+    status_update,
+)
 
 __all__ = [
     "ADMINISTRATIVE",
@@ -39,6 +47,8 @@ __all__ = [
     "checkpoint_trust_regain",
     "checkpoint_trust_set",
     "placement_merge",
+    "run_cluster",
     "run_put",
+    "slug_checked",
     "status_update",
 ]

@@ -1,16 +1,21 @@
 """Writing runs and their status."""
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from django.db.models import F
 
-from apps.common.errors import Conflict
+from apps.common.errors import BadRequest, Conflict, Forbidden
 from apps.common.live import FLEET_GROUP, poke_on_commit
+from apps.fleet.selectors import clusters_all
+from apps.fleet.services import cluster_default, cluster_ensure
 from apps.journal.choices import StreamKey
 from apps.journal.services import recording
 from apps.runs.models import Run, RunStatus
+
+SLUG = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
 
 DESCRIPTIVE = (
     "name",
@@ -37,6 +42,34 @@ OPERATIONAL = ("mode", "modes", "limits")
 
 ADMINISTRATIVE = ("launcher",)
 """What needs `admin`: a launcher is code execution."""
+
+
+def slug_checked(slug: str) -> str:
+    """Return a run's name as it stands in addresses.
+
+    Raises:
+        BadRequest: it cannot stand there.
+    """
+    if not SLUG.fullmatch(slug):
+        raise BadRequest("slug: 1 to 63 of a-z, 0-9, dot, underscore and dash, with a letter or digit at both ends.")
+    return slug
+
+
+def run_cluster(*, slug: str, name: str | None, bound_id: int | None, now: datetime) -> int:
+    """Return the cluster that a run is written in: the one named, the run's own, the caller's (`bound_id`), or the default.
+
+    Raises:
+        Forbidden: it is not the cluster that the caller is bound to.
+    """
+    known = None if name else Run.objects.filter(slug=slug).values_list("cluster_id", flat=True).first()
+    if name and bound_id is None:
+        return cluster_ensure(name=name, now=now)
+    if name:
+        # Other clusters are none of a bound caller's business, known or not.
+        known = next((row.id for row in clusters_all() if row.name == name), 0)
+    if bound_id is not None and known not in (None, bound_id):
+        raise Forbidden("This token belongs to another cluster.")
+    return known or bound_id or cluster_default(now=now)
 
 
 def run_put(

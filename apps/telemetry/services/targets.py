@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from apps.common.errors import Forbidden, NotFound
-from apps.fleet.selectors import cluster_by_name, clusters_all, node_by_code
-from apps.fleet.services import DEFAULT_CLUSTER, cluster_ensure, nodes_ensure
+from apps.fleet.selectors import cluster_by_name, node_by_code
+from apps.fleet.services import cluster_default, cluster_ensure, nodes_ensure
 from apps.runs.selectors import attempt_by_code, run_by_id
 from apps.telemetry.choices import OwnerKind, ScopeKind
 
@@ -59,10 +59,7 @@ def _node(node_id: int, cluster_id: int) -> Target:
 
 def _cluster(name: str, *, cluster_id: int | None, now: datetime) -> int:
     if cluster_id is None:
-        if name:
-            return cluster_ensure(name=name, now=now)
-        known = clusters_all()
-        return known[0].id if len(known) == 1 else cluster_ensure(name=DEFAULT_CLUSTER, now=now)
+        return cluster_ensure(name=name, now=now) if name else cluster_default(now=now)
     if name:
         try:
             same = cluster_by_name(name).id == cluster_id

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from functools import partial
 
+from paceline.asking import taken_ask
 from paceline.digest import fresh_name
 from paceline.drops import Drops
 from paceline.election import MeetingPlace
@@ -19,12 +20,12 @@ from paceline.hub import Hub
 from paceline.node import NodeReports, NodeSettings
 from paceline.recorder import Phase, Recorder, Step
 from paceline.reporter import Hello, Reporter
-from paceline.settings import Settings, settings_read
+from paceline.settings import Settings, key_words, settings_read
 from paceline.spool import Spool
-from paceline.transport import Answer, Server, Verdict, path
+from paceline.transport import Answer, Server, Verdict
 
 RUN = "paceline-check"
-"""A run of its own, so that a check never touches a real one."""
+"""The name that is checked where the surroundings give no run; the server keeps nothing of a check."""
 STEPS = 3
 WITHIN_S = 10.0
 SKEW_WORTH_SAYING_S = 1.0
@@ -43,17 +44,18 @@ class Finding:
 Say = Callable[[Finding], None]
 
 
-def check(environ: Mapping[str, str], *, run: str = RUN, say: Say) -> bool:
+def check(environ: Mapping[str, str], *, run: str | None = None, say: Say) -> bool:
     """Go through everything between this process and the server; return whether reports arrive."""
+    run = run or environ.get("PACELINE_RUN", "").strip()
     key = f"check:{fresh_name()}"
-    settings = settings_read({**environ, "PACELINE_ATTEMPT_KEY": key}, run=run, rank=0, world_size=1)
+    settings = settings_read({**environ, "PACELINE_ATTEMPT_KEY": key}, run=run or RUN, rank=0, world_size=1)
     if not isinstance(settings, Settings):
         say(Finding(False, "settings", settings.sentence or "PACELINE_URL is not set: nobody to report to"))
         return False
-    settings = replace(settings, torchrun=False, external_id=None, interval_s=0.5)
+    settings = replace(settings, torchrun=False, external_id=None, interval_s=0.5, check=True)
     token = "a token is given" if settings.token else "no token is given (PACELINE_TOKEN)"
-    say(Finding(True, "settings", f"{settings.url}, node {settings.node}, {token}"))
-    found = [_meeting(settings), _spool(settings), _server(settings)]
+    say(Finding(True, "settings", f"{settings.url}, {_run_words(run)}, node {settings.node}, {token}"))
+    found = [_key(environ, run or RUN), _meeting(settings), _spool(settings), _server(settings)]
     for finding in found:
         say(finding)
     if not found[-1].ok:
@@ -62,6 +64,18 @@ def check(environ: Mapping[str, str], *, run: str = RUN, say: Say) -> bool:
     for finding in last:
         say(finding)
     return all(finding.ok for finding in (*found, *last))
+
+
+def _run_words(run: str) -> str:
+    return f"run {run}" if run else "no run is named (PACELINE_RUN), so start(run=...) must name it"
+
+
+def _key(environ: Mapping[str, str], run: str) -> Finding:
+    """Say under which key a training would report that is started in these surroundings, or that it would not."""
+    found = settings_read(environ, run=run)
+    if isinstance(found, Settings):
+        return Finding(True, "attempt key", key_words(found, environ))
+    return Finding(False, "attempt key", found.sentence or "")
 
 
 def _meeting(settings: Settings) -> Finding:
@@ -137,13 +151,13 @@ def _node_report(settings: Settings) -> Finding:
     )
     entry = NodeReports(node, Drops(), boot=fresh_name(32)).close()
     server = Server(settings.url, settings.token, timeout_s=WITHIN_S)
-    answer = server.request("POST", path("nodes", address, "reports"), entry.body)
+    answer = taken_ask(server, {"node": address}, entry.body)
     server.close()
     if answer.verdict is not Verdict.DELIVERED:
         return Finding(False, "node report", _refused(answer))
     gpus = json.loads(entry.body).get("gpus")
     seen = f"{len(gpus)} GPUs" if gpus is not None else "no nvidia-smi"
-    return Finding(True, "node report", f"taken for {address} ({answer.status}; {seen})")
+    return Finding(True, "node report", f"would be taken for {settings.node} of {_cluster(answer)} ({seen})")
 
 
 def _rank_report(settings: Settings) -> Finding:
@@ -151,7 +165,8 @@ def _rank_report(settings: Settings) -> Finding:
     with tempfile.TemporaryDirectory(prefix="paceline-check-") as folder:
         settings = replace(settings, spool_dir=f"{folder}/spool", local_dir=f"{folder}/local", launch=folder)
         recorder = Recorder()
-        reporter = Reporter(settings, recorder, Hello(run_fields={"name": "paceline check"}), find_key=lambda: None)
+        fields = {"cluster": settings.cluster} if settings.cluster else {}
+        reporter = Reporter(settings, recorder, Hello(run_fields=fields), find_key=lambda: None)
         reporter.start()
         began = time.monotonic()
         step, phase = Step(recorder), Phase(recorder, "compute", recorder.slots["compute_s"])
@@ -162,15 +177,23 @@ def _rank_report(settings: Settings) -> Finding:
         if not _until(lambda: reporter.hub is not None, WITHIN_S) or (hub := reporter.hub) is None:
             return Finding(False, "rank report", f"nobody became the sender within {WITHIN_S:.0f} s")
         _until(partial(_decided, hub), WITHIN_S)
-        reporter.finish({"finished": True, "end": "FINISHED"}, WITHIN_S)
+        reporter.finish({"finished": True}, WITHIN_S)  # an attempt that is never opened has no end
         took_s = time.monotonic() - began
         answer = hub.courier.last_answer or Answer(0, message="nothing was sent")
         left, lost = hub.courier.waiting, hub.drops.counts()
     if left or lost or not hub.courier.delivered:
         return Finding(False, "rank report", f"{left} reports wait, lost: {lost or 'none'}; {_refused(answer)}")
+    if hub.courier.refused:
+        return Finding(False, "rank report", f"taken, but parts of it could not be used: {hub.courier.refused}")
     return Finding(
-        True, "rank report", f"{STEPS} steps of run {settings.run} taken in {took_s:.1f} s, nothing lost, attempt ended"
+        True,
+        "rank report",
+        f"{STEPS} steps of {settings.run} would be taken for {_cluster(answer)} ({took_s:.1f} s); nothing of it was kept",
     )
+
+
+def _cluster(answer: Answer) -> str:
+    return f"cluster {answer.body.get('cluster', 'unknown')}"
 
 
 def _decided(hub: Hub) -> bool:
@@ -191,5 +214,7 @@ def _until(what: Callable[[], bool], within_s: float) -> bool:
 def _refused(answer: Answer) -> str:
     if answer.status == 0:
         return f"the server was not heard: {answer.message}"
+    if answer.status == 404:
+        return "the server has no door for checks: it is older than this client, or PACELINE_URL is not a Paceline"
     hint = "; is PACELINE_TOKEN a token with the scope `report`?" if answer.verdict is Verdict.DENIED else ""
     return f"the server said {answer.status}: {answer.message}{hint}"

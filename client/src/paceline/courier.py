@@ -11,8 +11,9 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from time import monotonic, sleep
-from typing import Callable
+from typing import Any, Callable
 
+from paceline.asking import entry_ask
 from paceline.attempts import Attempts
 from paceline.drops import Drops
 from paceline.say import say_once
@@ -79,6 +80,7 @@ class Courier:
         self.drops = drops
         self.delivered = 0
         self.last_answer: Answer | None = None
+        self.refused: list[Any] = []
         self.on_kept: Callable[[dict[str, int]], None] = lambda _acks: None
         self._server = server
         self._spool = spool
@@ -249,6 +251,10 @@ class Courier:
         target = entry.target
         if target.kind == "node":
             return self._server.request("POST", path("nodes", target.name, entry.door), entry.body)
+        if target.kind == "check":
+            answer = entry_ask(self._server, entry)
+            self.refused += answer.body.get("refused") or []
+            return answer
         attempt, answer = self._attempts.find(target)
         if attempt is None:
             return answer

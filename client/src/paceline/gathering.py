@@ -27,6 +27,7 @@ class Opening:
     resumed_from_step: int | None = None
     creates: bool = False
     run_fields: dict[str, Any] = field(default_factory=dict)
+    kind: str = "attempt"
 
     def hello(self, rank: int, words: dict[str, Any]) -> None:
         """Take what a rank's HELLO says; the first resumed step stands, the run is rank 0's to describe."""
@@ -40,7 +41,7 @@ class Opening:
     @property
     def target(self) -> Target:
         return Target(
-            kind="attempt",
+            kind=self.kind,
             name=self.run,
             key=self.key or "",
             world_size=self.world_size,

@@ -88,7 +88,8 @@ class Hub:
         self.courier.on_kept = self._kept
         known = predecessor.key if predecessor else None
         key = known or (None if settings.torchrun else settings.base_key)
-        self._opening = Opening(settings.run, settings.world_size, key, settings.external_id)
+        kind = "check" if settings.check else "attempt"
+        self._opening = Opening(settings.run, settings.world_size, key, settings.external_id, kind=kind)
         self._gathering = Gathering(settings.node, self.boot)
         self._watch = Watch(settings.node, folder)
         self._links = Links(listener)

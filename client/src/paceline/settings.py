@@ -46,6 +46,8 @@ class Settings:
     spool_max_bytes: int
     local_dir: str
     shared_dir: str | None
+    check: bool = False
+    """Whether the server is only asked if it would take the reports."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +79,7 @@ def settings_read(
     local_rank = found[2] if local_rank is None else local_rank
     base = base_key(environ, world_size=world_size, node=node)
     if base is None:
-        return Refusal(
-            "no attempt key: set PACELINE_ATTEMPT_KEY (the same on all ranks, new for each launch), "
-            "or give torchrun an --rdzv-id. Nothing is reported."
-        )
+        return Refusal(key_wanted(environ, run=run))
     device = _device(environ, local_rank)
     return Settings(
         url=url,
@@ -134,6 +133,40 @@ def base_key(environ: Mapping[str, str], *, world_size: int, node: str) -> str |
     if run_id.lower() not in NOT_A_KEY:
         return f"torchrun:{run_id}"
     return f"plain:{node}/{fresh_name()}" if alone else None
+
+
+def key_wanted(environ: Mapping[str, str], *, run: str) -> str:
+    """Return the sentence for a launch that says nowhere which one it is, with what to type."""
+    typed = f'export PACELINE_ATTEMPT_KEY="{run}-$(date +%s)"'
+    if is_torchrun(environ):
+        why, instead = (
+            "this torchrun has no id of its own",
+            f"give it --rdzv-id={run}-1, or another new one at each launch; or ",
+        )
+    else:
+        why, instead = "several ranks were started by neither torchrun nor Slurm", ""
+    return (
+        f"no attempt key: nothing is reported, because {why}. Before the ranks start, {instead}type `{typed}`: "
+        "the same on all ranks, new at each launch."
+    )
+
+
+def key_words(settings: Settings, environ: Mapping[str, str]) -> str:
+    """Return which attempt key this process has and where it is from, for people."""
+    base = settings.base_key.partition("/")[0]
+    if environ.get("PACELINE_ATTEMPT_KEY", "").strip().lower() not in NOT_A_KEY:
+        found = f"{base}, from PACELINE_ATTEMPT_KEY; it must be new at each launch"
+    elif base.startswith("slurm:"):
+        found = f"{base}, from Slurm"
+    elif base.startswith("torchrun:"):
+        found = f"{base}, from torchrun"
+    else:
+        typed = f'export PACELINE_ATTEMPT_KEY="{settings.run}-$(date +%s)"'
+        return (
+            "a process alone here: a new one at each start. torchrun and Slurm bring their own; "
+            f"ranks that are started otherwise need `{typed}` before each launch"
+        )
+    return f"{found}; this is rank {settings.rank} of {settings.world_size}"
 
 
 def external_id(environ: Mapping[str, str], base: str) -> str | None:

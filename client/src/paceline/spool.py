@@ -28,7 +28,8 @@ KEEPS_S = {SUFFIX: KEEP_S, ".part": KEEP_S, ".attempt": 30 * 86400.0}
 
 @dataclass(frozen=True)
 class Target:
-    """Where a report goes: an attempt (opened by key when its id isn't known yet) or a node."""
+    """Where a report goes: an attempt (opened by key when its id isn't known yet), a node, or (`check`) nowhere: the server
+    only says whether it would take it."""
 
     kind: str
     name: str
