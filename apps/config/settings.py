@@ -118,6 +118,7 @@ INSTALLED_APPS = [
     "apps.diagnosis",
     "apps.incidents",
     "apps.remediation",
+    "apps.intake",
     "apps.console",
     "apps.rehearsal",
     "apps.config",

@@ -17,6 +17,7 @@ REST_ROOMS = (
     "diagnosis",
     "incidents",
     "remediation",
+    "intake",
     "rehearsal",
 )
 

@@ -1,8 +1,8 @@
-"""REST addresses of actions."""
+"""REST addresses of actions and schedulers."""
 
 from django.urls import URLPattern, path
 
-from apps.remediation.api import actions
+from apps.remediation.api import actions, schedulers
 
 api_urlpatterns: list[URLPattern] = [
     path("actions", actions.Actions.as_view()),
@@ -12,4 +12,6 @@ api_urlpatterns: list[URLPattern] = [
     path("actions/<str:action>/cancel", actions.Cancel.as_view()),
     path("actions/<str:action>/settle", actions.Settle.as_view()),
     path("runs/<str:code>/restart-preview", actions.RestartPreview.as_view()),
+    path("clusters/<str:code>/scheduler", schedulers.ClusterScheduler.as_view()),
+    path("clusters/<str:code>/drift", schedulers.ClusterDrift.as_view()),
 ]

@@ -1,6 +1,7 @@
 """Reading a cluster's Slurm: nodes and the jobs of our runs, with whatever of it answers."""
 
-from datetime import datetime
+import time
+from datetime import datetime, timedelta
 
 from apps.engine.readers.slurm import SlurmJob
 from apps.remediation.launchers.slurm_cli import SlurmCli
@@ -17,6 +18,7 @@ BUDGET_S = 30.0
 
 def scheduler_look(where: SchedulerRow, *, now: datetime) -> bool:
     """Read a cluster's Slurm and take in what it says; return whether it answered. A silent one is noted, never raised."""
+    began = time.monotonic()
     cli = SlurmCli(where, budget_s=BUDGET_S)
     try:
         nodes = cli.nodes()
@@ -24,7 +26,9 @@ def scheduler_look(where: SchedulerRow, *, now: datetime) -> bool:
         jobs = cli.jobs(*sorted({row.job_id for row in wanted}))
         earlier = {row.job_id: ended for row in wanted if (ended := _earlier(cli, row, jobs)) is not None}
     except (LaunchUnavailable, LaunchRefused) as error:
-        scheduler_silent(cluster_id=where.cluster_id, error=error.message, now=now)
+        # The pause begins when the wait is over: a controller that hangs is not asked without a break.
+        waited = timedelta(seconds=time.monotonic() - began)
+        scheduler_silent(cluster_id=where.cluster_id, error=error.message, now=now + waited)
         return False
     nodes_seen(cluster_id=where.cluster_id, nodes=nodes.values(), at=now, now=now)
     down = {name for name, node in nodes.items() if node.is_down}

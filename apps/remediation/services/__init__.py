@@ -1,8 +1,10 @@
 """Everything that writes actions, orders and launches."""
 
 from apps.remediation.services.deciding import action_accept, action_dismiss, action_settle
+from apps.remediation.services.jobs import jobs_seen
 from apps.remediation.services.leaving import attempts_left_end
 from apps.remediation.services.moving import ActionMoved
+from apps.remediation.services.nodes import nodes_seen
 from apps.remediation.services.ordering import order_claim, order_look_claim
 from apps.remediation.services.proposing import finding_consider, findings_consider
 from apps.remediation.services.requesting import action_request
@@ -42,7 +44,9 @@ __all__ = [
     "finding_consider",
     "findings_consider",
     "guard_set",
+    "jobs_seen",
     "launch_noted",
+    "nodes_seen",
     "order_claim",
     "order_doubt",
     "order_look_claim",
