@@ -16,6 +16,7 @@ PAST: list[tuple[str, Any]] = [
     ("checkpoint", {"interval_s": 1e308}),
     ("framework", {"version": 2**63 - 1}),
     ("limits", {"no_telemetry_s": 1e308}),
+    ("limits", {"no_telemetry_s": 9e15}),
     ("model", {"text": "x" * 70_000}),
     ("model", {"many": list(range(20_000))}),
 ]

@@ -10,6 +10,9 @@ from apps.runs.choices import EndReason, Mode
 BIGGEST = 2**53
 """Whole numbers past this are not whole any more in other people's JSON readers."""
 
+MOST_LIMIT = 1e9
+"""No threshold means anything past this: thirty years in seconds, and what clocks can still be moved by."""
+
 MOST_DEEP = 32
 MOST_WORDS = 10_000
 MOST_LETTERS = 65_536
@@ -78,6 +81,12 @@ class RunFields(RequestFields):
             number = value.get(name)
             if number is not None and (isinstance(number, bool) or not isinstance(number, int | float) or number <= 0):
                 raise serializers.ValidationError(f"{name} must be a number above 0.")
+        return value
+
+    def validate_limits(self, value: dict[str, Any]) -> dict[str, Any]:
+        for name, number in value.items():
+            if isinstance(number, int | float) and not -MOST_LIMIT <= number <= MOST_LIMIT:
+                raise serializers.ValidationError(f"{name} must be at most {MOST_LIMIT:g}.")
         return value
 
 
