@@ -24,6 +24,10 @@ SANS = "system-ui, -apple-system, Segoe UI, Roboto, Noto Sans, Liberation Sans, 
 CLEAR = "rgba(0,0,0,0)"
 LABEL_ROOM = 64
 """Pixels at the right for the label of a line's end."""
+LINE_PX = 13.0
+"""Two labels of 11 px must stand this far apart."""
+FLAG_ROOM = 0.17
+"""Share of a chart's width that the words of a flag need: "attempt 12" in a third of a column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,18 +116,44 @@ def lines(
         value, words = reference
         figure.add_hline(y=value, line={"color": INK3, "width": 1, "dash": "dash"})
         figure.add_annotation(
-            text=words, x=1, xref="paper", y=value, xanchor="left", xshift=6, showarrow=False,
-            font={"size": 11, "color": INK3},
+            text=words, x=1, xref="paper", y=value, xanchor="left", xshift=6, yshift=_aside(drawn, value, height),
+            showarrow=False, font={"size": 11, "color": INK3},
         )  # fmt: skip
-    for flag in flags:
+    for flag, is_said in zip(flags, _said(drawn, flags), strict=True):
         figure.add_vline(x=flag.x, line={"color": flag.colour, "width": 1, "dash": "dot"})
-        figure.add_annotation(
-            text=flag.text, x=flag.x, y=1, yref="paper", yanchor="bottom", showarrow=False,
-            font={"size": 10, "color": INK2},
-        )  # fmt: skip
+        if is_said:
+            figure.add_annotation(
+                text=flag.text, x=flag.x, y=1, yref="paper", yanchor="bottom", showarrow=False,
+                font={"size": 10, "color": INK2},
+            )  # fmt: skip
     if from_zero:
         figure.update_yaxes(rangemode="tozero")
     return figure
+
+
+def _aside(drawn: Sequence[Line], value: float, height: int) -> float:
+    """Return by how many pixels a reference's words stand below or above it, so that a line's end keeps its own."""
+    known = [y for line in drawn for y in line.y if y is not None]
+    ends = [y for line in drawn if line.labelled for y in [y for y in line.y if y is not None][-1:]]
+    if not ends:
+        return 0.0
+    span = (max(*known, value) - min(*known, value)) or 1.0
+    off = (ends[-1] - value) / span * (height - 44)
+    return 0.0 if abs(off) >= LINE_PX else (off - LINE_PX if off >= 0 else off + LINE_PX)
+
+
+def _said(drawn: Sequence[Line], flags: Sequence[Flag]) -> list[bool]:
+    """Return which flags have room for their words: the newest has, one too close before it stays a rule alone."""
+    known = [x for line in drawn for x in line.x if isinstance(x, int | float)]
+    span = (max(known) - min(known)) if known else 0
+    said = [True] * len(flags)
+    taken: float | None = None
+    for place in sorted(range(len(flags)), key=lambda i: flags[i].x if span else -i, reverse=True):
+        x = flags[place].x
+        said[place] = not span or taken is None or taken - x > FLAG_ROOM * span
+        if said[place]:
+            taken = x
+    return said
 
 
 def _label_end(figure: go.Figure, line: Line) -> None:
@@ -156,18 +186,15 @@ def step_time(
         )
     )  # fmt: skip
     low, high = _range(known, own_best_s)
+    ticks = _step_ticks(known, own_best_s, apart=0.22 * (high - low))
     figure.update_layout(hovermode="closest", dragmode=False)
     figure.update_xaxes(visible=False, fixedrange=True, **({"type": "date"} if times is not None else {}))
     figure.update_yaxes(
-        range=[low, high], showgrid=False, ticks="", tickvals=_step_ticks(known, own_best_s),
-        tickformat=".2f", ticksuffix=" s", linecolor=RULE2, showline=True,
+        range=[low, high], showgrid=False, ticks="", linecolor=RULE2, showline=True,
+        tickvals=[value for value, _ in ticks], ticktext=[said for _, said in ticks],
     )  # fmt: skip
     if own_best_s is not None:
         figure.add_hline(y=own_best_s, line={"color": INK3, "width": 1, "dash": "dash"})
-        figure.add_annotation(
-            text=f"own best {own_best_s:.2f} s", x=1, xref="paper", xanchor="right", y=own_best_s, yanchor="bottom",
-            showarrow=False, font={"size": 11, "color": INK3},
-        )  # fmt: skip
     if slow_since is not None:
         figure.add_vline(x=slow_since, line={"color": RULE2, "width": 1})
         figure.add_annotation(
@@ -201,13 +228,12 @@ def _range(known: Sequence[float], best: float | None) -> tuple[float, float]:
     return low - 0.15 * room, high + 0.25 * room
 
 
-def _step_ticks(known: Sequence[float], best: float | None) -> list[float]:
-    now = known[-1] if known else None
-    if now is None:
-        return []
-    if best is not None and abs(now / best - 1) > 0.06:
-        return [best, now]
-    return [now]
+def _step_ticks(known: Sequence[float], best: float | None, *, apart: float) -> list[tuple[float, str]]:
+    """Return what stands at the strip's axis, outside the curve: the own best, and the newest where it is clear of it."""
+    ticks = [] if best is None else [(best, f"best {best:.2f} s")]
+    if known and (best is None or abs(known[-1] - best) > apart):
+        ticks.append((known[-1], f"{known[-1]:.2f} s"))
+    return ticks
 
 
 def gauges(

@@ -7,6 +7,53 @@ UNKNOWN = "not measured"
 MOST_DIGITS = 15
 """More than any step, rank or row has, and sure to fit into the database's numbers."""
 
+CAUSES = {
+    "checkpoint_queue": "saves wait in a queue",
+    "checkpoint_stale": "checkpoint too old",
+    "compute_straggler": "slow compute",
+    "data_stall": "waits for data",
+    "gc_pause": "collection pauses",
+    "hang": "hang",
+    "no_recovery": "no automatic recovery",
+    "no_telemetry": "no reports",
+    "numeric_fault": "not a number",
+    "rank_lost": "lost rank or node",
+    "thermal_throttle": "throttles on heat",
+}
+"""What people call a cause. A cause that is not here is called by its name, with spaces."""
+
+
+def cause(name: str) -> str:
+    """Return a cause as people call it; the name itself is for programs and for searching.
+
+    >>> cause("compute_straggler"), cause("link_flap")
+    ('slow compute', 'link flap')
+    """
+    return CAUSES.get(name, name.replace("_", " "))
+
+
+CLOSED = {
+    "attempt_ended": "the attempt ended",
+    "merged": "another finding says it better",
+    "recovered": "it recovered",
+    "late": "seen late",
+}
+"""Why a finding is closed, in words."""
+
+
+def closed(reason: str) -> str:
+    """Return why a finding is closed, in words.
+
+    >>> closed("ATTEMPT_ENDED"), closed("")
+    ('the attempt ended', '')
+    """
+    return CLOSED.get(reason.lower(), reason.lower().replace("_", " "))
+
+
+def plain_name(name: str) -> str:
+    """Return a name that stands in a row of the log in words."""
+    return CAUSES.get(name) or CLOSED.get(name) or name
+
 
 def whole_of(text: str | None) -> int | None:
     """Return the whole number that a text of a form or an address is, None where it is none.

@@ -22,13 +22,13 @@ export class Card {
     this.said = said;
     this.view = view;
     this.columns = new Map();
-    this.places = null;
+    this.places = new Map();
   }
 
   /* Another attempt: other places, other values. */
   forget() {
     this.columns.clear();
-    this.places = null;
+    this.places.clear();
   }
   show(at) {
     clearTimeout(this.timer);
@@ -78,7 +78,7 @@ export class Card {
     const [raw, wait, places] = await Promise.all([
       this.column(v.metric.name, at.step, at.data.ranks),
       waits ? this.column("communication_s", at.step, at.data.ranks) : null,
-      this.placement(),
+      this.placement(this.attempt(at)),
     ]);
     if (this.at !== at) return;
     const known = { raw: this.pick(raw, at), wait: this.pick(wait, at, true), places };
@@ -86,10 +86,20 @@ export class Card {
     this.fill(at, known);
     this.move(at);
   }
-  async placement() {
-    return (this.places ||= fetch(this.view.config.placement_url, { credentials: "same-origin" })
-      .then(r => (r.ok ? r.json() : null))
-      .catch(() => null));
+  /* The number of the attempt that did the pointed step: its ranks may have sat on other nodes. */
+  attempt(at) {
+    return this.view.cells.columns.get(at.step)?.attempt ?? this.view.config.attempt?.number;
+  }
+  placement(number) {
+    const id = this.view.config.attempts?.[number] ?? this.view.config.attempt?.id;
+    if (!this.places.has(id))
+      this.places.set(
+        id,
+        fetch(`${this.view.config.placement_url}${id ? `?attempt=${id}` : ""}`, { credentials: "same-origin" })
+          .then(r => (r.ok ? r.json() : null))
+          .catch(() => null),
+      );
+    return this.places.get(id);
   }
   /* Values of the row's ranks in an answer that has one row a rank. */
   rowsOf(answer, at) {
@@ -133,11 +143,20 @@ export class Card {
       ),
     );
     const place = known.places?.ranks?.[rank],
+      did = this.attempt(at),
+      earlier = did !== undefined && did !== v.config.attempt?.number,
+      then = earlier ? `attempt ${did}` : "",
       under = put(
         "div",
         one
-          ? [place?.node ?? row.node, place && `GPU ${place.local_rank}`].filter(Boolean).join(", ")
-          : `ranks ${ranksText(row.ranks)}, ${v.least ? "least" : "worst"} of ${countRanks(row)}`,
+          ? [place?.node ?? (earlier ? "" : row.node), place && `GPU ${place.local_rank}`, then].filter(Boolean).join(", ")
+          : [
+              `ranks ${ranksText(row.ranks)}, ${v.least ? "least" : "worst"} of ${countRanks(row)}`,
+              then && this.nodesThen(row, known.places),
+              then,
+            ]
+              .filter(Boolean)
+              .join(", "),
         "dim",
       );
     const list = document.createElement("dl"),
@@ -164,6 +183,13 @@ export class Card {
     if (column?.veiled) add("evidence", "none: next to a checkpoint or a resume");
     this.box.replaceChildren(head, under, list);
     this.said.textContent = this.box.innerText.replace(/\s+/g, " ");
+  }
+  /* Where a row's ranks sat in an earlier attempt, where that is not the row's node. */
+  nodesThen(row, places) {
+    const found = new Set();
+    for (const [a, b] of row.ranks) for (let rank = a; rank <= b; rank++) found.add(places?.ranks?.[rank]?.node);
+    found.delete(undefined);
+    return found.size && !(found.size === 1 && found.has(row.node)) ? `then on ${[...found].slice(0, 3).join(", ")}` : "";
   }
   main(shown, raw, ratio, column, row) {
     const dd = document.createElement("dd"),

@@ -132,7 +132,7 @@ export class Charts {
       cells = v.cells,
       q = new URLSearchParams({
         columns: String(Math.max(60, Math.floor(v.heat.width))),
-        range: v.state.range,
+        range: v.joined ? "run" : v.state.range,
         axis: v.state.axis,
       });
     if (cells.steps.length) {

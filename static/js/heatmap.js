@@ -10,6 +10,7 @@ const STAGE_GAP = 3,
   LEAST_STRIP = 512,
   OVERSCAN = 300,
   BATCH = 32,
+  NUMBERS_WIDE = 30,
   BUDGET_MS = 5;
 const lowerBound = (list, v) => {
   let lo = 0,
@@ -410,7 +411,11 @@ export class Heatmap {
       const room = group.y1 - group.y0,
         tall = room > 30 && g > 90;
       if (room >= 10 && group.label) text(group.label, 0, group.y0 + Math.min(11, room), ink2, `500 11px ${sans}`);
-      if (tall && group.sub) text(group.sub, 0, group.y0 + 25, ink3, `400 11px ${sans}`);
+      if (tall && group.sub) {
+        ctx.font = `400 11px ${sans}`; // beside the ranks' numbers, never over them
+        const fits = ctx.measureText(group.sub).width <= g - NUMBERS_WIDE;
+        text(fits ? group.sub : group.few, 0, group.y0 + 25, ink3, ctx.font);
+      }
       this.drawOpen(group, tall, text, { ink, ink3, sans });
     }
   }

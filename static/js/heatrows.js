@@ -91,7 +91,11 @@ export function layoutRows(
       }),
     );
   }
-  for (const group of groups) group.sub = group.nodes.length ? nodesText(group.nodes) : `${group.first}–${group.last}`;
+  for (const group of groups) {
+    const n = new Set(group.nodes).size;
+    group.sub = n ? nodesText(group.nodes) : `${group.first}–${group.last}`;
+    group.few = n ? `${n} node${n === 1 ? "" : "s"}` : "";
+  }
   return groups;
 }
 function nodeRows(head, node, { h, ranks, open, suspect, detail }) {

@@ -57,6 +57,10 @@ export class HeatView {
   get whole() {
     return this.state.range !== "240";
   }
+  /* The newest attempt's picture goes on to the left into those before it: a restart does not wipe out what led to it. */
+  get joined() {
+    return this.state.range === "run" || (this.state.range === "240" && this.config.stitched) || !this.config.attempt;
+  }
 
   /* ---- addresses ---- */
   url({ from, to, columns, since, ranks } = {}) {
@@ -70,8 +74,7 @@ export class HeatView {
     if (to !== undefined) q.set("to", String(Math.ceil(to)));
     if (since) q.set("since", since);
     if (s.redone) q.set("redone", "1");
-    const base =
-      s.range === "run" || !c.attempt ? `${c.api}runs/${c.run}/heatmap` : `${c.api}attempts/${c.attempt.id}/heatmap`;
+    const base = this.joined ? `${c.api}runs/${c.run}/heatmap` : `${c.api}attempts/${c.attempt.id}/heatmap`;
     return `${base}?${q}`;
   }
   rowsAsked() {

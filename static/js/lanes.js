@@ -6,8 +6,11 @@ import { format, number, zoneName } from "./times.js";
 
 const R = 19,
   NEAR = 8,
+  LEAST = 4,
+  MOST_ROWS = 3,
   LETTER = 5.7,
-  TICKS_WIDE = 120;
+  TICKS_WIDE = 120,
+  EDGE_WIDE = 104; // the newest step and its time, with the live mark
 
 const shapes = {
   bar: (x, x2, y) => node("rect", { x, y: y - 7, width: Math.max(2, x2 - x), height: 14, class: "ln-bar" }),
@@ -26,10 +29,13 @@ const shapes = {
       }),
     );
   },
-  suspected: (x, x2, y, m) =>
-    node("rect", { x, y: y - 7, width: Math.max(3, x2 - x), height: 14, class: `ln-suspected ${m.tone || "warn"}` }),
-  confirmed: (x, x2, y, m) =>
-    node("rect", { x, y: y - 7, width: Math.max(3, x2 - x), height: 14, class: `ln-confirmed ${m.tone || "warn"}` }),
+  /* One box a finding: dashed as long as it was suspected, solid from its confirmation (xc) on. */
+  finding: (x, x2, y, m, xc) => {
+    const tone = m.tone || "warn",
+      box = (cls, a, b) => node("rect", { x: a, y: y - 7, width: Math.max(3, b - a), height: 14, class: `${cls} ${tone}` });
+    if (!(xc <= x2)) return box("ln-suspected", x, x2);
+    return xc - x < 4 ? box("ln-confirmed", x, x2) : node("g", {}, box("ln-suspected", x, xc), box("ln-confirmed", xc, x2));
+  },
   event: (x, _x2, y, m) => node("path", { d: `M${x} ${y - 5}l5.5 9.5h-11z`, class: `ln-event ${m.tone || "warn"}` }),
   silent: (x, x2, y) => node("rect", { x, y: y - 5, width: Math.max(4, x2 - x), height: 10, class: "ln-silent" }),
   action: (x, _x2, y, m) =>
@@ -62,7 +68,8 @@ export class Lanes {
     const { heat } = this.view,
       g = heat.gutter,
       pw = heat.width,
-      H = this.lanes.length * R,
+      placed = this.lanes.map(lane => this.place(lane, g, pw)),
+      H = placed.reduce((sum, lane) => sum + lane.rows.length * R, 0),
       wide = pw > 700;
     const svg = node("svg", {
       class: "chart",
@@ -84,34 +91,48 @@ export class Lanes {
         node("clipPath", { id: "lane-clip" }, node("rect", { x: g - 1, y: 0, width: pw + 2, height: H })),
       ),
     );
-    this.lanes.forEach((lane, i) => {
+    let top = 0;
+    for (const lane of placed) {
       svg.append(
-        node("line", { class: "grid", x1: 0, x2: g + pw, y1: i * R + 0.5, y2: i * R + 0.5 }),
-        text(0, i * R + R / 2 + 4, lane.name, "lab"),
+        node("line", { class: "grid", x1: 0, x2: g + pw, y1: top + 0.5, y2: top + 0.5 }),
+        text(0, top + R / 2 + 4, lane.name, "lab"),
       );
       const inside = node("g", { "clip-path": "url(#lane-clip)" });
       svg.append(inside);
-      this.lane(inside, lane, i * R + R / 2, g, pw, wide);
-    });
+      for (const row of lane.rows) {
+        this.row(inside, lane.name, row, top + R / 2, g, pw, wide);
+        top += R;
+      }
+    }
     this.axis(svg, H, g, pw, wide);
     const focus = this.box.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
     this.box.replaceChildren(svg);
     if (focus) this.box.querySelector(`a[href="${CSS.escape(focus)}"]`)?.focus();
   }
-  lane(svg, lane, y, g, pw, wide) {
-    const placed = lane.marks
-      .map(m => ({
-        m,
-        x: g + this.view.heat.x(this.unit(m.from)),
-        x2: m.to
-          ? g + this.view.heat.x(this.unit(m.to))
-          : m.grows
-            ? g + this.view.heat.x(this.view.heat.axis.extent()[1])
-            : NaN,
-      }))
-      .map(p => ({ ...p, x2: p.x2 === p.x2 ? p.x2 : p.x }));
-    const seen = placed.filter(p => p.x === p.x && p.x2 >= g - 6 && p.x <= g + pw + 6).sort((a, b) => a.x - b.x),
-      groups = [];
+  /* Where a lane's marks stand in view, in one row, or in some where findings are open at the same time. */
+  place(lane, g, pw) {
+    const x = at => g + this.view.heat.x(this.unit(at)),
+      edge = g + this.view.heat.x(this.view.heat.axis.extent()[1]);
+    const seen = lane.marks
+      .map(m => {
+        // What is open ends at the newest column, and what began in a step that has not ended yet stands at its edge.
+        const from = Math.min(x(m.from), edge - LEAST),
+          until = m.to ? x(m.to) : m.grows ? edge : NaN;
+        return { m, x: from, x2: until >= from ? until : from, xc: m.confirmed ? Math.max(from, x(m.confirmed)) : NaN };
+      })
+      .filter(p => p.x === p.x && p.x2 >= g - 6 && p.x <= g + pw + 6)
+      .sort((a, b) => a.x - b.x);
+    const rows = [[]];
+    for (const p of seen) {
+      const over = lane.name === "findings",
+        free = row => !row.length || row.at(-1).x2 + 4 <= p.x || !over,
+        row = rows.find(free) || (rows.length < MOST_ROWS && rows[rows.push([]) - 1]) || rows.at(-1);
+      row.push(p);
+    }
+    return { name: lane.name, rows };
+  }
+  row(svg, name, seen, y, g, pw, wide) {
+    const groups = [];
     for (const p of seen) {
       const last = groups.at(-1),
         point = p.x2 - p.x < 4;
@@ -124,20 +145,23 @@ export class Lanes {
         x = Math.max(g - 8, group.x),
         x2 = Math.min(g + pw + 8, group.x2),
         many = group.all.length > 1,
-        words = many ? `${group.all.length}` : short(m.label || "");
+        next = groups[i + 1]?.x ?? g + pw;
       const link = node(
         "a",
         {
           href: m.href || "#timeline",
-          "aria-label": group.all.map(p => `${lane.name}: ${p.m.title || p.m.label}`).join("; "),
+          "aria-label": group.all.map(p => `${name}: ${p.m.title || p.m.label}`).join("; "),
         },
         title(group.all.map(p => p.m.title || p.m.label).join("\n")),
-        (shapes[m.shape] || shapes.event)(x, x2, y, m),
+        (shapes[m.shape] || shapes.event)(x, x2, y, m, group.xc),
       );
-      const inside = ["bar", "confirmed", "suspected"].includes(m.shape) && x2 - x > words.length * LETTER + 14,
-        next = groups[i + 1]?.x ?? g + pw,
+      const room = Math.min(x2, next, g + pw) - Math.max(x, g) - 12,
+        inside = ["bar", "finding"].includes(m.shape) && room > 60,
+        words = many ? `${group.all.length}` : short(m.label || "", inside ? room / LETTER : 72),
         length = words.length * LETTER;
-      if (inside) link.append(text(Math.max(x, g) + 6, y + 4, words, "lab"));
+      // The words stand in one part of the box: no border goes through them.
+      const solid = group.xc > x && group.xc < x + length + 12 && x2 - group.xc > length + 12;
+      if (inside) link.append(text(Math.max(solid ? group.xc : x, g) + 6, y + 4, words, "lab over"));
       else if (many || wide) {
         const after = (m.shape === "bar" ? x2 : Math.max(x2, x + 5)) + 6,
           before = x - 9;
@@ -175,7 +199,7 @@ export class Lanes {
       const x = g + heat.x(u),
         step = time ? heat.axis.column(u) : u,
         at = time ? u : cells.columns.get(Math.floor(u / cells.width) * cells.width)?.at;
-      if (x < g + 14 || x > g + pw - 76) continue;
+      if (x < g + 14 || x > g + pw - EDGE_WIDE) continue;
       svg.append(
         node("line", { class: "tick", x1: x, x2: x, y1: H, y2: H + 4 }),
         text(x, H + 16, number(step), "lab", "middle"),
@@ -192,7 +216,7 @@ export class Lanes {
       svg.append(node("circle", { cx: g + pw - words.length * LETTER - 6, cy: H + 26, r: 3, class: "ln-live" }));
   }
 }
-const short = s => (s.length > 72 ? `${s.slice(0, 71).trimEnd()}…` : s);
+const short = (s, most) => (s.length > most ? `${s.slice(0, Math.floor(most) - 1).trimEnd()}…` : s);
 function decades(span) {
   const out = [];
   for (let p = 1; p <= span * 10; p *= 10) out.push(p, 2 * p, 4 * p === 4 ? 4 : 4 * p, 5 * p);

@@ -35,6 +35,14 @@ document.body.addEventListener("htmx:beforeSwap", e => {
     );
   if (busy && e.detail.requestConfig?.verb === "get") e.detail.shouldSwap = false;
 });
+/* Rows that somebody opened stay open when the part around them is made again. */
+let unfolded = [];
+document.body.addEventListener("htmx:beforeSwap", e => {
+  unfolded = [...(e.detail.target?.querySelectorAll?.("details[data-fold][open]") || [])].map(d => d.dataset.fold);
+});
+document.body.addEventListener("htmx:afterSwap", e => {
+  for (const fold of unfolded) e.detail.target?.querySelector?.(`details[data-fold="${fold}"]`)?.setAttribute("open", "");
+});
 /* A refused change says so at the top of the page; what it was about stays as it is. */
 document.body.addEventListener("htmx:responseError", e => {
   if (e.detail.requestConfig?.verb === "get") return; // a part that could not be made again is tried with the next poke

@@ -1,14 +1,17 @@
 """The fleet of runs: one line a run, what needs a person first."""
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from apps.console import words
 from apps.console.selectors.frame import ACTIVE
 from apps.console.selectors.strips import strip_of
-from apps.diagnosis.selectors import findings_of
+from apps.diagnosis.selectors import FindingRow, findings_of
+from apps.engine.detectors import registry
 from apps.fleet.selectors import clusters_all, exclusions_of
 from apps.incidents.choices import UNRESOLVED
+from apps.incidents.losses import STALLS
 from apps.incidents.selectors import IncidentRow, incidents_of
 from apps.runs.choices import RUN_TOKENS, EndReason, RunState
 from apps.runs.selectors import RunRow, attempts_by_id, runs_all
@@ -66,13 +69,28 @@ class RunsPage:
 
 def runs_page(*, cluster_id: int | None, now: datetime) -> RunsPage:
     """Return active runs, those that need a person first, then ended ones, newest first."""
-    rows = runs_all(cluster_id=cluster_id)
     open_incidents = incidents_of(now=now, cluster_id=cluster_id, states=UNRESOLVED, limit=1000)
-    by_run = {row.run_id: row for row in sorted(open_incidents, key=_incident_place, reverse=True) if row.run_id}
+    rows = runs_all(cluster_id=cluster_id)
+    stopped = {row.id for row in rows if row.state in (RunState.STOPPED, RunState.HUNG)}
+    by_run = {
+        row.run_id: row
+        for row in sorted(open_incidents, key=lambda row: _incident_place(row, stopped), reverse=True)
+        if row.run_id
+    }
     no_recovery = {
         row.run_id for row in findings_of(cluster_id=cluster_id, cause="no_recovery", state="OPEN", limit=1000)
     }
-    lines = [run_line(row, incident=by_run.get(row.id), no_recovery=row.id in no_recovery, now=now) for row in rows]
+    critical = criticals_of(findings_of(cluster_id=cluster_id, state="OPEN", limit=1000))
+    lines = [
+        run_line(
+            row,
+            incident=by_run.get(row.id),
+            no_recovery=row.id in no_recovery,
+            critical=critical.get(row.attempt_id or 0),
+            now=now,
+        )
+        for row in rows
+    ]
     active = sorted((line for line in lines if line.run.state in ACTIVE), key=_place)
     live = [line for line in active if not line.queued]
     clusters = [row for row in clusters_all() if cluster_id in (None, row.id)]
@@ -95,8 +113,19 @@ def runs_page(*, cluster_id: int | None, now: datetime) -> RunsPage:
     )
 
 
-def _incident_place(row: IncidentRow) -> tuple[int, int]:
-    return {"CRITICAL": 0, "WARNING": 1}.get(row.level, 2), -row.number
+def _incident_place(row: IncidentRow, stopped: Collection[int]) -> tuple[bool, int, int]:
+    """Sort key: of a run that stands first what stops runs, then the more serious, then the newer."""
+    is_why = row.run_id in stopped and row.cause in STALLS
+    return not is_why, {"CRITICAL": 0, "WARNING": 1}.get(row.level, 2), -row.number
+
+
+def criticals_of(rows: Iterable[FindingRow]) -> dict[int, FindingRow]:
+    """Return by attempt the first of its findings that is critical and that nobody has dismissed."""
+    found: dict[int, FindingRow] = {}
+    for row in sorted(rows, key=lambda row: row.id):
+        if row.level == "CRITICAL" and not row.muted_for_good:
+            found.setdefault(row.attempt_id, row)
+    return found
 
 
 def _incident_counts(rows: list[IncidentRow]) -> dict[str, int]:
@@ -113,18 +142,31 @@ def _place(line: RunLine) -> tuple[int, int, str]:
     return group, NEEDS.get(line.run.state, ORDER.get(line.run.state, 4)), line.run.slug
 
 
-def run_line(run: RunRow, *, now: datetime, incident: IncidentRow | None = None, no_recovery: bool = False) -> RunLine:
-    """Return a run's line."""
+def run_line(
+    run: RunRow,
+    *,
+    now: datetime,
+    incident: IncidentRow | None = None,
+    no_recovery: bool = False,
+    critical: FindingRow | None = None,
+) -> RunLine:
+    """Return a run's line. A run that goes on with a `critical` finding is not on pace: the finding is its headline."""
     word, since_at, why = state_words(run)
+    token = state_token(run)
+    in_doubt = critical is not None and run.state in (RunState.RUNNING, RunState.SLOW)
+    if critical is not None and in_doubt:
+        token, word, since_at, why = "crit", _title(critical.cause), None, critical.verdict.rstrip(".")
     is_open = run.attempt_state == "OPEN"
     return RunLine(
         run=run,
-        token=state_token(run),
+        token=token,
         word=word,
         since_at=since_at,
-        why=incident.title.partition(":")[0].rstrip(".") if incident and run.state != RunState.RUNNING else why,
+        why=incident.title.partition(":")[0].rstrip(".")
+        if incident and run.state != RunState.RUNNING and not in_doubt
+        else why,
         where=_where(run),
-        needs_person=run.state in NEEDS or (incident is not None and incident.level != "INFO"),
+        needs_person=in_doubt or run.state in NEEDS or (incident is not None and incident.level != "INFO"),
         silent=run.state == RunState.SILENT,
         queued=run.state == RunState.QUEUED,
         incident=incident,
@@ -133,6 +175,11 @@ def run_line(run: RunRow, *, now: datetime, incident: IncidentRow | None = None,
         grows=is_open and not run.silent and run.step_s is not None,
         eta_at=eta_of(run, pace_s=run.step_s, now=now),
     )
+
+
+def _title(cause: str) -> str:
+    known = registry().get(cause)
+    return known.title if known is not None else cause.replace("_", " ").capitalize()
 
 
 def _with_ends(lines: list[RunLine]) -> list[RunLine]:
@@ -187,7 +234,7 @@ def _slower(run: RunRow) -> str:
 
 
 def _where(run: RunRow) -> str:
-    size = f"{words.whole(run.world_size)} GPUs, " if run.world_size else ""
+    size = f"{words.count(run.world_size, 'GPU')}, " if run.world_size else ""
     step = ""
     if run.step is not None:
         step = f" · step {words.whole(run.step)}" + (

@@ -1,9 +1,10 @@
 """Incidents as pages show them: the list, one incident's figures, its timeline with equal rows folded, its evidence."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from apps.console.selectors.timeline import TOGETHER, is_of_ranks, said_of_all
 from apps.diagnosis.choices import LEVEL_TOKENS
 from apps.diagnosis.selectors import FindingRow
 from apps.incidents.choices import STATE_TOKENS, UNRESOLVED, IncidentState
@@ -34,6 +35,8 @@ class TimelineLine:
     own: bool
     source: str
     folded: int
+    text: str
+    more: tuple[TimelineRow, ...]
     versions: tuple[tuple[int, str, datetime], ...]
 
 
@@ -95,8 +98,21 @@ def timeline_lines(rows: list[TimelineRow], *, reader_key: str) -> list[Timeline
         last = next((place for place in reversed(range(len(lines))) if lines[place].row.group != "system"), None)
         if last is not None and row.note_id is None and _same(lines[last].row, row):
             folded += lines.pop(last).folded
+        elif last is not None and (together := _together(lines[last], row)):
+            lines[last] = together
+            continue
         lines.append(_line(row, folded=folded, reader_key=reader_key))
     return lines
+
+
+def _together(line: TimelineLine, row: TimelineRow) -> TimelineLine | None:
+    """Return a line that also says what another rank says at the same time, None where it is something else."""
+    first = line.row
+    if row.note_id is not None or not is_of_ranks(row.kind) or row.kind != first.kind:
+        return None
+    more = (*(line.more or (first,)), row)
+    text = said_of_all([one.text for one in more]) if row.happened_at - first.happened_at <= TOGETHER else None
+    return None if text is None else replace(line, more=more, text=text)
 
 
 def _same(one: TimelineRow, other: TimelineRow) -> bool:
@@ -118,6 +134,8 @@ def _line(row: TimelineRow, *, folded: int, reader_key: str) -> TimelineLine:
         own=is_note and row.author_key == reader_key,
         source=Source(row.source).label if row.source in Source.values else row.source,
         folded=folded,
+        text=row.text,
+        more=(),
         versions=tuple(note_versions(row.note_id)) if row.note_id is not None and row.edited_at else (),
     )
 

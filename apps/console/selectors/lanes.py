@@ -10,7 +10,7 @@ from apps.diagnosis.selectors import FindingRow, findings_of
 from apps.fleet.selectors import nodes_by_id
 from apps.journal.choices import StreamKey
 from apps.journal.selectors import EventRow, events_latest
-from apps.runs.choices import Trust
+from apps.runs.choices import EndReason, Trust
 from apps.runs.selectors import AttemptRow, CheckpointRow, RunRow, attempts_of, checkpoints_of, placement_of
 
 MOST = 400
@@ -43,7 +43,7 @@ def lanes_of(run: RunRow, *, now: datetime) -> list[dict[str, Any]]:
         },
         {
             "name": "findings",
-            "marks": [mark for row in findings_of(run_id=run.id, limit=100) for mark in _finding(row)],
+            "marks": [_finding(row) for row in findings_of(run_id=run.id, limit=100)],
         },
         {
             "name": "node events",
@@ -79,10 +79,10 @@ def _at(moment: datetime | None, step: int | None = None) -> dict[str, Any] | No
 
 def _attempt(row: AttemptRow) -> Mark:
     resumed = "" if row.resumed_from_step is None else f", resumed from {words.whole(row.resumed_from_step)}"
-    over = "" if row.ended_at is None else f", ended: {row.reason.lower().replace('_', ' ')}"
+    over = "" if row.ended_at is None else f", ended: {EndReason(row.reason).label if row.reason else 'not known why'}"
     return {
         "shape": "bar",
-        "from": _at(row.first_step_at or row.started_at),
+        "from": _at(row.first_step_at or row.started_at, row.first_step),
         "to": _at(row.ended_at),
         "grows": row.ended_at is None,
         "label": f"attempt {row.number}{resumed}{over}",
@@ -111,23 +111,21 @@ def _checkpoint(row: CheckpointRow, *, now: datetime) -> Mark:
     }
 
 
-def _finding(row: FindingRow) -> list[Mark]:
-    """Return a finding's bars: dashed while it was suspected, solid from its confirmation on."""
-    began = {"at": rfc3339(row.began_at or row.found_at), "step": row.since_step}
+def _finding(row: FindingRow) -> Mark:
+    """Return a finding's bar, at the step it is about: dashed until its confirmation, solid from there on."""
     where = row.subject.get("node") or (f"rank {row.subject['rank']}" if row.subject.get("rank") is not None else "")
-    said = " · ".join(part for part in (row.cause, str(where), row.certainty.lower()) if part)
-    common = {
+    said = " · ".join(part for part in (words.cause(row.cause), str(where), row.certainty.lower()) if part)
+    return {
+        "shape": "finding",
         "tone": {"CRITICAL": "crit", "INFO": "none"}.get(row.level, "warn"),
         "title": row.verdict,
         "href": "#suspects",
+        "from": {"at": rfc3339(row.began_at or row.found_at), "step": row.since_step},
+        "confirmed": _at(row.confirmed_at),
+        "to": _at(row.closed_at),
+        "grows": row.closed_at is None,
+        "label": said,
     }
-    end, grows = _at(row.closed_at), row.closed_at is None
-    if row.confirmed_at is None:
-        return [{**common, "shape": "suspected", "from": began, "to": end, "grows": grows, "label": said}]
-    return [
-        {**common, "shape": "suspected", "from": began, "to": _at(row.confirmed_at), "label": ""},
-        {**common, "shape": "confirmed", "from": _at(row.confirmed_at), "to": end, "grows": grows, "label": said},
-    ]
 
 
 def _event(row: EventRow, shape: str, **more: Any) -> Mark:

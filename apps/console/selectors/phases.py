@@ -10,6 +10,8 @@ from apps.console.selectors.ranks import node_names
 from apps.runs.selectors import RunRow, placement_of
 from apps.telemetry.selectors import SettledColumns
 
+ALONE = 1.05
+"""A rank that computes so many times as long as its mates stands for its node."""
 WIDTH, LEFT, RIGHT, BAR, ROW = 560.0, 100.0, 60.0, 22.0, 38.0
 
 
@@ -66,6 +68,9 @@ def phases_of(run: RunRow, found: SettledColumns | None, *, suspects: list[str],
     names = np.array(node_names(placement_of(run.attempt_id), len(values["step_s"])))
     culprit = next((name for name in suspects if (names == name).any()), "")
     mine = names == culprit if culprit else np.zeros(len(names), bool)
+    alone = _alone(values["compute_s"], mine) if culprit else None
+    if alone is not None:
+        culprit, mine = f"{culprit}, rank {alone}", np.arange(len(names)) == alone
     others = _medians(values, ~mine)
     rows = [(f"{int((~mine).sum()):,} others" if culprit else "all ranks", others, 0.0)]
     extra = 0.0
@@ -81,6 +86,18 @@ def phases_of(run: RunRow, found: SettledColumns | None, *, suspects: list[str],
         sentence="The culprit waits least; the others wait for it." if extra > 0 else "",
         what_if=_what_if(run, culprit, others["step_s"], extra, now=now) if extra > 0.01 * others["step_s"] else None,
     )
+
+
+def _alone(compute: NDArray[np.float32], mine: NDArray[np.bool_]) -> int | None:
+    """Return the one rank of a blamed node that is slow while its mates are not: its node's median would hide it."""
+    ranks = np.flatnonzero(mine)
+    known = [rank for rank in ranks if np.isfinite(compute[rank]).any()]
+    if len(known) < 2:
+        return None
+    pace = {int(rank): float(np.nanmedian(compute[rank])) for rank in known}
+    worst = max(pace, key=lambda rank: pace[rank])
+    mates = float(np.median([value for rank, value in pace.items() if rank != worst]))
+    return worst if pace[worst] > ALONE * mates else None
 
 
 def _medians(values: dict[str, NDArray[np.float32]], ranks: NDArray[np.bool_]) -> dict[str, float]:

@@ -15,7 +15,8 @@ from apps.runs.limits import limit_value
 from apps.runs.selectors import PlacementRow, RunRow, placement_of
 from apps.telemetry.selectors import SettledColumns, columns_settled, ranks_now, settled_watermark
 
-LAST = 60
+LAST = 12
+"""Steps that "now" means in words: enough for a median, few enough that a fault of the last quarter of a minute shows."""
 NEEDED = ("compute_s", "step_s", "communication_s", "data_s")
 SHOWN = 6
 ALIKE = 0.8
@@ -47,6 +48,7 @@ class Ranks:
     steps: int
     within: int
     word: str
+    total: int = 0
     lack: str = ""
 
 
@@ -102,6 +104,7 @@ def worst_ranks(run: RunRow, found: SettledColumns | None, *, now: datetime) -> 
         steps=len(found.steps),
         within=int(np.sum(ratio <= 1.01)),
         word="compute" if name == "compute_s" else "step time",
+        total=int(np.isfinite(ratio).sum()),
     )
 
 

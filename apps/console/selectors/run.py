@@ -6,18 +6,30 @@ from typing import Any
 
 from apps.common.errors import NotFound
 from apps.common.ids import id_write
-from apps.console.selectors.fleet_of_runs import RunLine, eta_of, run_line
+from apps.console.selectors.fleet_of_runs import RunLine, criticals_of, eta_of, run_line
 from apps.console.selectors.plotly import plotly_tag
+from apps.diagnosis.selectors import findings_of
 from apps.engine.tiles.metrics import metric_of
 from apps.incidents.choices import UNRESOLVED
 from apps.incidents.selectors import incidents_of
 from apps.journal.choices import StreamKey
 from apps.journal.selectors import stream_seq
-from apps.runs.selectors import AttemptRow, CheckpointRow, RunRow, attempt_by_id, attempts_of, checkpoint_newest_trusted
+from apps.runs.selectors import (
+    AttemptRow,
+    CheckpointRow,
+    RunRow,
+    attempt_by_id,
+    attempts_of,
+    checkpoint_newest_suspect,
+    checkpoint_newest_trusted,
+)
 from apps.telemetry.selectors import metrics_of
 
 FOLLOWED = 240
 """Columns of the first picture, as the mock has them."""
+
+STITCHED = 50
+"""Attempts whose places the card beside a cell can name: what a picture that goes over restarts is made of."""
 
 SHORT = {
     "compute_s": ("Compute, without waiting", "compute"),
@@ -37,7 +49,7 @@ SHORT = {
 
 @dataclass(frozen=True, slots=True)
 class RunHead:
-    """The head of the page. What is not measured is None."""
+    """The head of the page. What is not measured is None. `checkpoint`: the newest trusted, else the newest suspect one."""
 
     line: RunLine
     attempt: AttemptRow | None
@@ -55,7 +67,8 @@ class RunHead:
 def run_head(run: RunRow, *, now: datetime) -> RunHead:
     """Return the figures at the top of a run's page."""
     attempts = attempts_of(run.id)
-    line = run_line(run, now=now)
+    open_ones = findings_of(attempt_id=run.attempt_id, state="OPEN") if run.attempt_id is not None else []
+    line = run_line(run, critical=criticals_of(open_ones).get(run.attempt_id or 0), now=now)
     eta_at = eta_of(run, pace_s=run.step_s, now=now)
     best_at = eta_of(run, pace_s=run.own_best_step_s, now=now)
     next_step = _next_checkpoint_step(run)
@@ -70,7 +83,7 @@ def run_head(run: RunRow, *, now: datetime) -> RunHead:
         eta_at=eta_at,
         eta_best_at=best_at,
         slip_s=(eta_at - run.due_at).total_seconds() if eta_at and run.due_at else None,
-        checkpoint=checkpoint_newest_trusted(run.id),
+        checkpoint=checkpoint_newest_trusted(run.id) or checkpoint_newest_suspect(run.id),
         next_checkpoint_step=next_step,
         next_checkpoint_at=next_at,
         restarts=max(0, len(attempts) - 1),
@@ -95,6 +108,8 @@ def heat_config(run: RunRow, *, attempt: AttemptRow | None, suspects: list[str],
         "attempt": None
         if attempt is None
         else {"id": id_write("att", attempt.id), "number": attempt.number, "state": attempt.state},
+        "stitched": attempt is not None and attempt.id == run.attempt_id,
+        "attempts": {row.number: id_write("att", row.id) for row in attempts_of(run.id, limit=STITCHED)},
         "world_size": (attempt.world_size if attempt else None) or 1,
         "gpus_per_node": run.gpus_per_node or 8,
         "metrics": [_metric(name) for name in _metrics_of(attempt)],
@@ -104,7 +119,7 @@ def heat_config(run: RunRow, *, attempt: AttemptRow | None, suspects: list[str],
         "columns": FOLLOWED,
         "config_url": f"/runs/{run.slug}/heat",
         "lanes_url": f"/runs/{run.slug}/lanes",
-        "placement_url": f"/runs/{run.slug}/placement{asked}",
+        "placement_url": f"/runs/{run.slug}/placement",
         "charts": {"steptime": f"/runs/{run.slug}/charts/steptime{asked}"},
         "plotly": f"/assets/plotly-{plotly_tag()}.js",
         "incident": incidents[0].number if incidents else None,

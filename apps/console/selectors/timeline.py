@@ -1,7 +1,10 @@
 """The log as a timeline: which row is a person's, a finding, a node's, an action, a checkpoint or the system's."""
 
+import re
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
+from apps.console import words
 from apps.incidents.selectors import ROUTINE
 from apps.journal.choices import Source, StreamKey
 from apps.journal.selectors import EventRow, events_latest
@@ -38,6 +41,36 @@ class TimelineRow:
     dot: str
     source: str
     folded: int = 1
+    text: str = ""
+    more: tuple[EventRow, ...] = ()
+
+
+TOGETHER = timedelta(seconds=60)
+"""What ranks say of the same thing within so long is one row that opens."""
+_RANK = re.compile(r"\b([Rr]ank) (\d+)\b( on [\w.-]+)?")
+
+
+def said_of_all(texts: list[str]) -> str | None:
+    """Return one sentence for what each of some ranks says alike, None where they do not say the same.
+
+    >>> said_of_all(["Rank 1 sent its Python stack", "Rank 0 sent its Python stack"])
+    'Ranks 0–1: sent its Python stack'
+    """
+    ranks, rests = [], set()
+    for text in texts:
+        found = _RANK.match(text)
+        if found is None:
+            return None
+        ranks.append(int(found.group(2)))
+        rests.add(text[found.end() :].strip(" :,"))
+    if len(set(ranks)) < 2 or len(rests) > 1:
+        return None
+    return f"Ranks {words.ranks(sorted(set(ranks)))}: {rests.pop()}"
+
+
+def is_of_ranks(kind: str) -> bool:
+    """Return whether a row of this kind is what one of many ranks says of itself."""
+    return kind.startswith("rank.")
 
 
 def group_of(kind: str) -> str:
@@ -45,9 +78,17 @@ def group_of(kind: str) -> str:
     return _BY_NOUN.get(kind.partition(".")[0], "system")
 
 
-def run_timeline(run_id: int, *, limit: int = 60) -> list[TimelineRow]:
-    """Return a run's newest events as rows, the latest to happen first."""
-    return latest_first(events_latest(StreamKey.run(run_id), limit=MOST_READ))[:limit]
+SHOWN = 20
+"""Rows of a run's timeline before somebody asks for older ones."""
+
+
+def run_timeline(run_id: int, *, limit: int = SHOWN) -> tuple[list[TimelineRow], int]:
+    """Return a run's newest events as rows, the latest to happen first, and how many rows to ask for next, 0 for no more."""
+    read = MOST_READ * (1 + limit // (3 * SHOWN))
+    events = events_latest(StreamKey.run(run_id), limit=read)
+    rows = latest_first(events)
+    more = len(rows) > limit or len(events) == read
+    return rows[:limit], (2 * limit if more else 0)
 
 
 def latest_first(events: list[EventRow]) -> list[TimelineRow]:
@@ -57,9 +98,24 @@ def latest_first(events: list[EventRow]) -> list[TimelineRow]:
     for event in sorted(told, key=lambda event: (event.happened_at, event.seq), reverse=True):
         if rows and event.kind == rows[-1].event.kind == "checkpoint.saved":
             rows[-1] = replace(rows[-1], folded=rows[-1].folded + 1)  # the newest of them says all
+        elif rows and (joined := _joined(rows[-1], event)) is not None:
+            rows[-1] = joined
         else:
             rows.append(timeline_row(event))
     return rows
+
+
+def _joined(row: TimelineRow, event: EventRow) -> TimelineRow | None:
+    """Return a row that also says what another rank says at the same time, None where it is something else."""
+    if (
+        not is_of_ranks(event.kind)
+        or event.kind != row.event.kind
+        or row.event.happened_at - event.happened_at > TOGETHER
+    ):
+        return None
+    more = (*(row.more or (row.event,)), event)
+    text = said_of_all([one.text for one in more])
+    return None if text is None else replace(row, more=more, text=text)
 
 
 def timeline_row(event: EventRow) -> TimelineRow:

@@ -30,6 +30,8 @@ for name in (
     "minutes",
     "size",
     "ranks",
+    "cause",
+    "closed",
 ):
     register.filter(name, getattr(words, name))
 
@@ -151,6 +153,15 @@ def rack(name: str) -> str:
 def age(seconds: float) -> str:
     """Return a short age with a digit below ten seconds."""
     return f"{seconds:.1f}{words.NBSP}s" if seconds < 10 else words.spell(seconds)
+
+
+PLAIN = re.compile(r"\b(" + "|".join(name for name in (*words.CAUSES, *words.CLOSED) if "_" in name) + r")\b")
+
+
+@register.filter
+def plain(sentence: str) -> str:
+    """Return a row of the log as people read it: names of causes in words, numbers and their units together."""
+    return joined(PLAIN.sub(lambda found: words.plain_name(found.group(1)), sentence))
 
 
 @register.filter

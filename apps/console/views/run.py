@@ -20,7 +20,7 @@ from apps.console.selectors.ranks import last_steps, ranks_now_page, worst_ranks
 from apps.console.selectors.run import attempt_shown, feed_path, heat_config, run_head
 from apps.console.selectors.senders import arrivals_of
 from apps.console.selectors.suspects import suspect_nodes, suspects_of
-from apps.console.selectors.timeline import run_timeline
+from apps.console.selectors.timeline import SHOWN, run_timeline
 from apps.console.views.kit import back_to, page, render_page, render_part
 from apps.console.words import whole_of
 from apps.diagnosis.services import finding_mute
@@ -30,6 +30,8 @@ from apps.runs.selectors import RunRow, run_by_code
 Context = dict[str, Any]
 
 MOST_QUIET_MIN = 366 * 24 * 60
+MOST_ROWS = 640
+"""Rows of a timeline on a run's page; the incidents' pages and REST have the rest."""
 
 MODULES = tuple(
     f"js/{name}.js"
@@ -66,8 +68,9 @@ def _may(run: RunRow, *, moment: datetime, who: Principal) -> Context:
     return {"allowed": allowed_of(run, who=who, now=moment)}
 
 
-def _timeline(run: RunRow, *, moment: datetime, who: Principal) -> Context:  # noqa: ARG001
-    return {"rows": run_timeline(run.id)}
+def _timeline(run: RunRow, *, moment: datetime, who: Principal, rows: int = SHOWN) -> Context:  # noqa: ARG001
+    shown, older = run_timeline(run.id, limit=rows)
+    return {"rows": shown, "asked": rows, "older": older}
 
 
 PARTS: dict[str, Callable[..., Context]] = {
@@ -81,11 +84,18 @@ PARTS: dict[str, Callable[..., Context]] = {
 }
 
 
-def _parts(run: RunRow, names: list[str], *, moment: datetime, who: Principal) -> Context:
+def _parts(
+    run: RunRow, names: list[str], *, moment: datetime, who: Principal, request: HttpRequest | None = None
+) -> Context:
     context: Context = {}
     for build in dict.fromkeys(PARTS[name] for name in names):
-        context |= build(run, moment=moment, who=who)
+        asked = {"rows": _asked_rows(request)} if build is _timeline and request is not None else {}
+        context |= build(run, moment=moment, who=who, **asked)
     return context
+
+
+def _asked_rows(request: HttpRequest) -> int:
+    return min(max(whole_of(request.GET.get("rows")) or SHOWN, SHOWN), MOST_ROWS)
 
 
 def calm_s(world_size: int | None) -> int:
@@ -116,7 +126,7 @@ def run(request: HttpRequest, slug: str, *, who: Principal) -> HttpResponse:
         modules=MODULES,
         calm_s=calm_s(row.world_size),
         config=heat_config(row, attempt=shown, suspects=suspect_nodes(row.id), now=moment),
-        **_parts(row, list(PARTS), moment=moment, who=who),
+        **_parts(row, list(PARTS), moment=moment, who=who, request=request),
     )
 
 
@@ -126,7 +136,7 @@ def part(request: HttpRequest, slug: str, name: str, *, who: Principal) -> HttpR
     if name not in PARTS:
         raise NotFound(f"A run's page has no part “{name}”.")
     row = run_by_code(slug)
-    context = _parts(row, [name], moment=now(), who=who)
+    context = _parts(row, [name], moment=now(), who=who, request=request)
     return render_part(request, f"console/run/{name}.html", who=who, run=row, live=True, **context)
 
 

@@ -35,7 +35,8 @@ def runs(request: HttpRequest, *, who: Principal) -> HttpResponse:
 @page()
 def watch(request: HttpRequest, *, who: Principal) -> HttpResponse:
     """Answer the watch state of the top bar, and the banner that stands on every page while nothing is seen."""
-    return render_part(request, "console/parts/watch.html", who=who, watch=frame_read(now=now()).watch, live=True)
+    frame = frame_read(now=now())
+    return render_part(request, "console/parts/watch.html", who=who, watch=frame.watch, frame=frame, live=True)
 
 
 @page()

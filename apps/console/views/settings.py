@@ -15,7 +15,7 @@ from apps.console.views.changes import FORMS, KEPT, OPERATORS
 from apps.console.views.kit import back_to, page, render_page
 from apps.fleet.selectors import clusters_all
 from apps.incidents.selectors import notice_targets, notices_latest
-from apps.incidents.services import mail_recipients
+from apps.incidents.services import mail_folder, mail_recipients
 from apps.journal.choices import StreamKey
 from apps.journal.selectors import events_latest
 from apps.remediation.selectors import guard_settings
@@ -59,6 +59,7 @@ def _show(request: HttpRequest, who: Principal, **more: Any) -> HttpResponse:
             "launchers": _launchers(),
             "targets": notice_targets(),
             "recipients": mail_recipients(),
+            "mail_folder": mail_folder(),
             "events": [timeline_row(event) for event in events_latest(StreamKey.system(), limit=30)],
         }
     return render_page(request, "console/settings/page.html", who=who, active="settings", **context, **more)

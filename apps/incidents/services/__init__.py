@@ -4,6 +4,7 @@ from apps.incidents.services.absorb import findings_absorb
 from apps.incidents.services.counts import counts_mend
 from apps.incidents.services.notes import note_add, note_edit, note_pin, notes_add
 from apps.incidents.services.notices import (
+    mail_folder,
     mail_recipients,
     notice_target_enable,
     notice_target_put,
@@ -28,6 +29,7 @@ __all__ = [
     "incident_resolve",
     "incidents_mitigated_by",
     "incidents_settle",
+    "mail_folder",
     "mail_recipients",
     "note_add",
     "note_edit",

@@ -28,6 +28,8 @@ HOLD = timedelta(seconds=60)
 """How long a suspicion may wait for its confirmation before people are told: one fault is one message."""
 
 TIMEOUT_S = 10.0
+LEAST_HOURS = 0.01
+"""GPU-hours below this are said as "under"."""
 MOST_TRIES = 12
 SENDERS_LOCK = (0x49 << 56) | 1
 """Key of the session lock of whoever sends; the first byte is this room's."""
@@ -89,6 +91,8 @@ def incident_content(incident: Incident, kind: str, *, now: datetime) -> dict[st
     """Return what a notice says: link, verdict, why, next and price."""
     run = run_by_id(incident.run_id) if incident.run_id else None
     lead = lead_of(incident)
+    over = kind == NoticeKind.CLOSED
+    verdict = lead.verdict if lead else incident.title
     lost = (
         incident.gpu_hours_lost if incident.gpu_hours_lost is not None else lost_gpu_hours(incident, run, lead, now=now)
     )
@@ -104,9 +108,9 @@ def incident_content(incident: Incident, kind: str, *, now: datetime) -> dict[st
         "cause": incident.cause,
         "subject": incident.subject,
         "run": run.slug if run else None,
-        "verdict": lead.verdict if lead else incident.title,
-        "why": lead.why if lead else "",
-        "next": lead.next if lead else "",
+        "verdict": _over(incident, verdict) if over else verdict,
+        "why": lead.why if lead and not over else "",
+        "next": lead.next if lead and not over else "",
         "price": {
             "at_risk_steps": run.at_risk_steps if run else None,
             "at_risk_gpu_hours": run.at_risk_gpu_hours if run else None,
@@ -117,6 +121,20 @@ def incident_content(incident: Incident, kind: str, *, now: datetime) -> dict[st
         "url": f"{settings.PUBLIC_URL}/incidents/{incident.number}",
         "at": rfc3339(now),
     }
+
+
+def _over(incident: Incident, verdict: str) -> str:
+    """Return what a closing notice says: that it is over and how, and what it was in the past tense's place."""
+    by = f" by {incident.resolved_by_name}" if incident.resolved_by_name else ""
+    if incident.state == IncidentState.FALSE_ALARM:
+        return f"It was a false alarm, closed{by}. It had been said: {verdict}"
+    how = f": {incident.resolution.rstrip('.')}" if incident.resolution else ""
+    return f"It is over, closed{by}{how}. It had begun as: {verdict}"
+
+
+def mail_folder() -> str:
+    """Return the folder that mail is written to because no mail server is named, empty where one is."""
+    return "" if settings.EMAIL_HOST else str(settings.EMAIL_FILE_PATH)
 
 
 def mail_recipients() -> list[str]:
@@ -181,7 +199,7 @@ def _try(row: Notice, *, now: datetime, wait_s: int) -> bool:
             _say(row, "notice.failed", f"Notice given up after {MOST_TRIES} tries: {str(error)[:200]}", now=now)
         return False
     Notice.objects.filter(pk=row.pk).update(state=NoticeState.SENT, sent_at=now, error="")
-    _say(row, "notice.sent", f"Told by {Channel(row.channel).label}: {row.payload['title']}", now=now)
+    _say(row, "notice.sent", _told(row), now=now)
     return True
 
 
@@ -215,12 +233,29 @@ def _body(payload: dict[str, Any]) -> str:
     if "number" not in payload:
         return f"{payload['text']}\n\n{payload['url']}\n"
     price = payload["price"]
-    lines = [payload["verdict"], "", f"Why: {payload['why']}", f"Next: {payload['next']}", ""]
-    if price["at_risk_gpu_hours"] is not None:
-        lines.append(f"At risk: {price['at_risk_steps']:,} steps, {price['at_risk_gpu_hours']:,.1f} GPU-hours.")
+    over = payload["kind"] == NoticeKind.CLOSED
+    lines = [payload["verdict"], ""]
+    lines += [f"{name}: {payload[key]}" for name, key in (("Why", "why"), ("Next", "next")) if payload[key]]
+    if price["at_risk_gpu_hours"] is not None and not over:
+        lines.append(f"At risk: {price['at_risk_steps']:,} steps, {_hours(price['at_risk_gpu_hours'])} GPU-hours.")
     if price["lost_gpu_hours"] is not None:
-        lines.append(f"Lost so far: {price['lost_gpu_hours']:,.1f} GPU-hours.")
+        lines.append(f"{'Lost' if over else 'Lost so far'}: {_hours(price['lost_gpu_hours'])} GPU-hours.")
     return "\n".join([*lines, "", payload["url"], ""])
+
+
+def _hours(value: float) -> str:
+    """Return GPU-hours with the digits that still say something: a small loss is no 0.0."""
+    if 0 < value < LEAST_HOURS:
+        return f"under {LEAST_HOURS}"
+    return f"{value:,.2f}" if value < 10 else f"{value:,.0f}"
+
+
+def _told(row: Notice) -> str:
+    over = "that it is over: " if row.kind == NoticeKind.CLOSED else ""
+    folder = mail_folder() if row.channel == Channel.EMAIL else ""
+    if folder:
+        return f"Written to {folder} (no mail server is named): {over}{row.payload['title']}"
+    return f"Told by {Channel(row.channel).label}{' ' if over else ': '}{over}{row.payload['title']}"
 
 
 def _say(row: Notice, kind: str, text: str, *, now: datetime) -> None:
