@@ -16,6 +16,8 @@ from apps.runs.services import status_update
 
 SLOWS = ("COMPUTE", "COORDINATION")
 NOT_SLOWNESS = frozenset({"hang", "rank_lost", "numeric_fault"})
+SLOWS_TOO = frozenset({"checkpoint_queue"})
+"""Causes of other classes during which training stands again and again: such a run is not on pace."""
 MAKES_SAVES_SUSPECT = frozenset({"numeric_fault"})
 """Causes that may be in whatever is saved from their beginning on."""
 
@@ -44,7 +46,7 @@ def run_status_refresh(run: RunRow, *, attempt_id: int, best_step_s: float | Non
     if run.attempt_id != attempt_id:
         return
     rows = list(Finding.objects.filter(attempt_id=attempt_id, state=FindingState.OPEN))
-    slowing = [row for row in rows if row.class_name in SLOWS and row.cause not in NOT_SLOWNESS and row.level != "INFO"]
+    slowing = [row for row in rows if _slows(row)]
     wanted: dict[str, Any] = {
         "hang": max((row.certainty for row in rows if row.cause == "hang"), key=_certain, default=""),
         "slow": bool(slowing),
@@ -77,6 +79,11 @@ def best_pace_learn(*, attempt_id: int, columns: Columns, is_slow: bool, now: da
     row.memory, row.watermark, row.evaluated_at = pace.write(), int(columns.steps[-1]), now
     row.save()
     return pace.best_step_s
+
+
+def _slows(row: Finding) -> bool:
+    slows = row.class_name in SLOWS or row.cause in SLOWS_TOO
+    return slows and row.cause not in NOT_SLOWNESS and row.level != Level.INFO
 
 
 def _certain(word: str) -> int:

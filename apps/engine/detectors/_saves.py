@@ -10,6 +10,9 @@ from apps.engine.detection import Checkpoint, Window
 ENDED = ("SAVED", "DELETED")
 """A save that was rotated away was a save; one that failed measures the failure."""
 
+GROWN = 1.2
+"""From here on a queue that lengthens is a trend; a few percent are how saves differ. Source: ours."""
+
 
 @dataclass(frozen=True, slots=True)
 class Save:
@@ -96,5 +99,6 @@ def queue_by_writers(saves: Sequence[Save], *, fewer_than: int) -> tuple[int, fl
 
 
 def grows(saves: Sequence[Save]) -> bool:
-    """Return whether at least three saves each waited longer than the one before."""
-    return len(saves) >= 3 and all(later.queue_s > earlier.queue_s for earlier, later in pairwise(saves))
+    """Return whether at least three saves each waited longer than the one before, the last by a fifth than the first."""
+    rising = all(later.queue_s > earlier.queue_s for earlier, later in pairwise(saves))
+    return len(saves) >= 3 and rising and saves[-1].queue_s >= GROWN * saves[0].queue_s
