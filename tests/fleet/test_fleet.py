@@ -67,7 +67,8 @@ class TestNodeByCode:
         assert node_by_code("north:trn001").id == node
 
     def test_takes_a_name_for_a_name_though_it_looks_like_an_id(self, cluster: int, node: int, now: datetime) -> None:
-        looks = f"node_{node}"
+        other = nodes_ensure(cluster_id=cluster, names=["trn002"], now=now)["trn002"]
+        looks = id_write("node", other)
         named = nodes_ensure(cluster_id=cluster, names=[looks, "node_gpu_17"], now=now)
 
         assert node_by_code(looks).id == named[looks]
