@@ -1,13 +1,44 @@
-"""What an incident has cost so far, in GPU-hours, from what was measured."""
+"""What trouble costs, in GPU-hours, from what was measured: the one source for cards, prices and incidents."""
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from apps.diagnosis.selectors import FindingRow, findings_by_id
 from apps.incidents.models import Incident
+from apps.runs.choices import FAILURES, AttemptState
 from apps.runs.selectors import RunRow
 
 STALLS = frozenset({"hang", "rank_lost", "gpu_lost"})
 """Causes during which nothing is trained: every GPU is lost from the beginning to the next step."""
+
+
+def loses_all(row: FindingRow) -> bool:
+    """Return whether nothing is trained while a finding lasts: the run stands, or its steps are worth nothing."""
+    return row.cause in STALLS or (row.cause == "numeric_fault" and row.level == "CRITICAL")
+
+
+def loss_share(row: FindingRow, run: RunRow) -> float | None:
+    """Return the share 0..1 of a run's GPU-hours that a finding costs while it lasts, None if it was not measured."""
+    if loses_all(row):
+        return 1.0
+    return min(1.0, row.cost_s / run.step_s) if row.cost_s is not None and run.step_s else None
+
+
+def loss_share_of(run: RunRow, rows: Iterable[FindingRow]) -> float | None:
+    """Return the share 0..1 of its GPU-hours that a run loses as it goes on now, None where nothing is known to cost.
+
+    rows: its newest attempt's open findings. A run that a failure stopped, or that stands, loses all; the costliest
+    finding counts, because a step waits for the slowest only. Without a finding nothing is lost: that steps vary is no
+    trouble.
+    """
+    if run.attempt_state != AttemptState.OPEN:
+        return 1.0 if run.attempt_ended_reason in FAILURES else None
+    shares = [share for row in rows if row.level != "INFO" and (share := loss_share(row, run)) is not None]
+    if run.hang:
+        shares.append(1.0)
+    if not shares and run.slow and run.step_s and run.own_best_step_s:
+        shares.append(max(0.0, 1 - run.own_best_step_s / run.step_s))
+    return max(shares, default=None)
 
 
 def lead_of(incident: Incident) -> FindingRow | None:
@@ -27,8 +58,5 @@ def lost_gpu_hours(incident: Incident, run: RunRow | None, lead: FindingRow | No
     ends = (incident.resolved_at, incident.mitigated_at, incident.calm_since_at)
     end = min((moment for moment in ends if moment is not None), default=now)
     lasted_s = max(0.0, (end - incident.began_at).total_seconds())
-    if lead.cause in STALLS:
-        return lasted_s * run.world_size / 3600
-    if lead.cost_s is not None and run.step_s:
-        return lead.cost_s / run.step_s * lasted_s * run.world_size / 3600
-    return None
+    share = loss_share(lead, run)
+    return None if share is None else share * lasted_s * run.world_size / 3600

@@ -240,6 +240,13 @@ def attempts_of(run_id: int, *, before_number: int | None = None, limit: int = 1
     return [attempt_row(row) for row in found.order_by("-number")[:limit]]
 
 
+def attempts_beside(*, run_id: int, cluster_id: int, launcher_kind: str, limit: int) -> list[AttemptRow]:
+    """Return attempts of the other runs of a cluster that are started in the same way, by run, newest first."""
+    found = Attempt.objects.select_related("run").exclude(run_id=run_id).filter(run__cluster_id=cluster_id)
+    found = found.filter(run__launcher__kind=launcher_kind) if launcher_kind else found.filter(run__launcher={})
+    return [attempt_row(row) for row in found.order_by("-run_id", "-number")[:limit]]
+
+
 def attempts_open() -> list[AttemptRow]:
     """Return all open attempts, oldest first."""
     return [

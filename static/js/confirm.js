@@ -22,6 +22,8 @@ export function start() {
     if (form.querySelector("[data-shut]")) return `Off: ${form.querySelector("[data-shut]").textContent}`;
     const short = LEAST - reason.value.trim().length;
     if (short > 0) return `Say why: ${short} more character${short > 1 ? "s" : ""}.`;
+    const from = $("#from-step");
+    if (from?.required && !from.value) return "Choose from which checkpoint to go on.";
     if (name && typed.value.trim() !== name) return off(typed.value.trim());
     return "";
   };

@@ -82,6 +82,26 @@ class TestFindingsAbsorb:
 
         assert [(row.title, row.place_key) for row in incidents_of(now=now)] == [("hang on the run", "RUN")]
 
+    def test_a_lost_node_is_no_consequence_of_another_node_s_nan(self, find: Find, now: datetime, later: Later) -> None:
+        find(verdict("numeric_fault", node="trn003", rank=5))
+        find(verdict("rank_lost", node="trn001", rank=None), at=later(5))
+
+        assert titles(now) == [("numeric_fault on trn003", 1), ("rank_lost on trn001", 1)]
+
+    def test_what_comes_after_the_run_went_on_is_no_consequence_either(
+        self, find: Find, now: datetime, later: Later
+    ) -> None:
+        find(verdict("hang", node="trn002", rank=5))
+        find(verdict("rank_lost", node="trn001", rank=1, since_step=140), at=later(60))
+
+        assert titles(now) == [("hang on trn002", 1), ("rank_lost on trn001", 1)]
+
+    def test_everybody_s_nan_belongs_to_the_rank_that_was_first(self, find: Find, now: datetime, later: Later) -> None:
+        find(verdict("numeric_fault", node="trn003", rank=5))
+        find(verdict("numeric_fault", node=None, since_step=112), at=later(5))
+
+        assert titles(now) == [("numeric_fault on trn003", 2)]
+
     def test_does_not_take_a_slow_node_for_a_consequence(self, find: Find, now: datetime, later: Later) -> None:
         find(verdict("rank_lost", node="trn002", rank=5))
         find(verdict("compute_straggler", node="trn001"), at=later(5))

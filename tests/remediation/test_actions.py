@@ -450,7 +450,13 @@ class TestPrice:
             fact = CheckpointFact(step=step, state="SAVED", happened_at=later(step), duration_s=8.0, blocking_s=2.0)
             checkpoint_note(attempt_id=second.id, fact=fact, source="SENDER", actor_name="", now=later(step))
         status_update(
-            run_id=hooked.id, step=170, first_step=101, step_s=4.0, own_best_step_s=3.0, last_report_at=later(900)
+            run_id=hooked.id,
+            step=170,
+            first_step=101,
+            step_s=4.0,
+            own_best_step_s=3.0,
+            last_report_at=later(900),
+            slow=True,
         )
 
         preview = selectors.restart_preview(hooked.id, now=later(900))
@@ -466,6 +472,65 @@ class TestPrice:
         assert at_save.wait_s == pytest.approx(32 * 4.0)
         assert at_save.gpu_hours == pytest.approx((2 * 4 + 2 + 32 * 4 * 0.25 + 360) * 8 / 3600)
         assert ask("RESTART_RUN", run_by_id(hooked.id)).price["steps"] == 20
+
+    def test_a_healthy_run_has_nothing_to_be_paid_back_however_its_steps_vary(
+        self, hooked: Any, make_attempt: Callable[..., Any], later: Callable[[float], datetime]
+    ) -> None:
+        self.started(hooked, make_attempt, later)
+        status_update(run_id=hooked.id, step=170, first_step=101, step_s=4.0, own_best_step_s=3.0)
+
+        preview = selectors.restart_preview(hooked.id, now=later(900))
+
+        assert preview.loss_per_hour is None
+        assert preview.price is not None
+        assert (preview.price.downtime_s, preview.price.payback_s) == (360.0, None)
+
+    def started(self, run: Any, make_attempt: Callable[..., Any], later: Callable[[float], datetime]) -> Any:
+        """A second attempt whose first step came 360 s after the first one's end."""
+        from apps.runs.services import attempt_progress
+
+        attempt_end(
+            attempt_id=run.attempt_id, reason="CRASHED", authority="CLIENT", by="t", source="API", now=later(100)
+        )
+        second = make_attempt(run, key="slurm:2.0.0", now=later(110))
+        attempt_progress(attempt_id=second.id, first_step=101, last_step=120, now=later(460))
+        return second
+
+    def test_a_run_that_stands_loses_all_its_gpu_hours_and_awaits_no_save(
+        self, hooked: Any, make_attempt: Callable[..., Any], later: Callable[[float], datetime]
+    ) -> None:
+        self.started(hooked, make_attempt, later)
+        status_update(run_id=hooked.id, step=170, first_step=170, step_s=4.0, own_best_step_s=3.9, hang="CONFIRMED")
+
+        preview = selectors.restart_preview(hooked.id, from_step=160, now=later(900))
+
+        assert preview.loss_per_hour == 8.0
+        assert [price.moment for price in preview.prices] == ["NOW"]
+        assert preview.prices[0].payback_s == pytest.approx(10 * 4 + 360)
+
+    def test_a_first_restart_is_estimated_from_other_runs_here_else_from_its_own_start_and_says_so(
+        self,
+        hooked: Any,
+        make_run: Callable[..., Any],
+        make_attempt: Callable[..., Any],
+        later: Callable[[float], datetime],
+    ) -> None:
+        from apps.runs.services import attempt_progress
+
+        attempt_progress(attempt_id=hooked.attempt_id, first_step=1, last_step=20, now=later(25))
+        alone = selectors.restart_preview(hooked.id, now=later(900)).price
+        other = make_run("other", launcher=run_by_id(hooked.id).launcher)
+        first = make_attempt(other, key="slurm:7.0.0")
+        attempt_end(attempt_id=first.id, reason="CRASHED", authority="CLIENT", by="t", source="API", now=later(100))
+        again = make_attempt(other, key="slurm:8.0.0", now=later(110))
+        attempt_progress(attempt_id=again.id, first_step=1, last_step=2, now=later(190))
+
+        beside = selectors.restart_preview(hooked.id, now=later(900)).price
+
+        assert alone is not None
+        assert (alone.downtime_s, alone.downtime_n, alone.downtime_from) == (25.0, 1, "START")
+        assert beside is not None
+        assert (beside.downtime_s, beside.downtime_n, beside.downtime_from) == (90.0, 1, "CLUSTER")
 
     def test_a_run_that_never_saved_does_again_what_it_did_and_no_more(
         self, hooked: Any, later: Callable[[float], datetime]
@@ -491,6 +556,44 @@ class TestPrice:
 
         assert price is not None
         assert (price.from_step, price.steps, price.gpu_hours) == (None, None, None)
+
+    def test_where_no_checkpoint_can_be_trusted_a_person_chooses_one_as_suspect_or_the_beginning(
+        self, hooked: Any, later: Callable[[float], datetime], ask: Callable[..., Any]
+    ) -> None:
+        from apps.remediation.services.wishes import CheckpointChoice
+        from apps.runs.services import CheckpointFact, checkpoint_note, checkpoint_trust_set
+
+        for step in (100, 120):
+            fact = CheckpointFact(step=step, state="SAVED", happened_at=later(step))
+            checkpoint_note(attempt_id=hooked.attempt_id, fact=fact, source="SENDER", actor_name="", now=later(step))
+        checkpoint_trust_set(run_id=hooked.id, after_step=50, attempt_id=hooked.attempt_id)
+        status_update(run_id=hooked.id, step=170, first_step=1, step_s=4.0, last_report_at=later(400))
+
+        with pytest.raises(
+            CheckpointChoice, match=r"No checkpoint of dense-7b can be trusted.*120, 100.*or 0 for"
+        ) as no:
+            ask("RESTART_RUN", hooked)
+        suspect = selectors.restart_preview(hooked.id, from_step=120, now=later(400))
+        anew = selectors.restart_preview(hooked.id, from_step=0, now=later(400))
+
+        assert (no.value.http_status, no.value.facts["suspect"]) == (422, [120, 100])
+        assert suspect.price is not None
+        assert anew.price is not None
+        assert (suspect.choose, suspect.price.steps) == ("", 50)
+        assert (anew.choose, anew.price.steps) == ("", 170)
+        assert ask("RESTART_RUN", hooked, options={"from_step": 120}).price["steps"] == 50
+
+    def test_no_save_is_awaited_while_every_save_is_suspect(
+        self, hooked: Any, now: datetime, ask: Callable[..., Any]
+    ) -> None:
+        from apps.remediation.services.wishes import NoSaveToCome
+
+        status_update(run_id=hooked.id, step=170, step_s=4.0, suspect_from_step=150)
+
+        with pytest.raises(NoSaveToCome, match="since step 150 is suspect"):
+            ask("RESTART_RUN", run_by_id(hooked.id), options={"when": "CHECKPOINT_FIRST"})
+
+        assert [price.moment for price in selectors.restart_preview(hooked.id, now=now).prices] == ["NOW"]
 
     def test_a_checkpoint_that_cannot_be_used_cannot_be_chosen(
         self, hooked: Any, now: datetime, ask: Callable[..., Any]

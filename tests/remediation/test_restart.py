@@ -15,13 +15,22 @@ from django.db import connection
 from apps.accounts.selectors import tokens_all
 from apps.fleet.selectors import exclusions_of, node_by_code
 from apps.fleet.services import nodes_ensure
+from apps.incidents.models import Incident
 from apps.journal.choices import StreamKey
 from apps.journal.selectors import events_latest
 from apps.remediation import launchers, selectors, services, tasks
 from apps.remediation.models import Action, Launch, Order
 from apps.remediation.selectors import launch_of_attempt, launches_alive
 from apps.runs.selectors import attempt_by_id, attempts_of, run_by_id
-from apps.runs.services import CheckpointFact, attempt_end, attempt_open, checkpoint_note, run_put, status_update
+from apps.runs.services import (
+    CheckpointFact,
+    attempt_end,
+    attempt_open,
+    checkpoint_note,
+    checkpoint_trust_set,
+    run_put,
+    status_update,
+)
 from tests.remediation.conftest import alive, is_watched, wait_for
 
 
@@ -39,6 +48,22 @@ def saved(run: Any, step: int) -> None:
     now = datetime.now(UTC)
     fact = CheckpointFact(step=step, state="SAVED", happened_at=now, duration_s=4.0, blocking_s=1.0)
     checkpoint_note(attempt_id=run.attempt_id, fact=fact, source="SENDER", actor_name="n", now=now)
+
+
+def incident_open(run: Any, cause: str, *, number: int = 1) -> int:
+    """An open incident about the run; gives its row."""
+    now = datetime.now(UTC)
+    seen = {"began_at": now, "found_at": now, "first_seen_at": now, "last_seen_at": now}
+    row = Incident.objects.create(
+        number=number,
+        state="OPEN",
+        run_id=run.id,
+        cluster_id=run.cluster_id,
+        cause=cause,
+        place_key=f"RANK:{number}",
+        **seen,
+    )
+    return int(row.pk)
 
 
 class TestStart:
@@ -140,6 +165,7 @@ class TestRestart:
         self, running: Any, ask: Callable[..., Any], work: Callable[..., Any], reports: Callable[..., None]
     ) -> None:
         saved(running, 40)
+        opened = incident_open(running, "hang")
         action = ask("RESTART_RUN", running, options={"from_step": 20})
 
         work(action.id, until=is_watched)
@@ -147,7 +173,27 @@ class TestRestart:
         done = work(action.id)
 
         assert done.resume_step == 20
-        assert done.outcome == "Attempt 2 runs. It went on from step 0, not from 20 as it was told."
+        assert done.outcome == (
+            "Attempt 2 runs. Attention: it went on from step 0, not from 20 as it was told. Nothing counts as mitigated."
+        )
+        assert "wrong_step" in [row.name for row in done.milestones]
+        assert Incident.objects.get(pk=opened).state == "OPEN"
+
+    def test_going_on_from_a_suspect_save_does_not_mitigate_what_may_be_in_it(
+        self, running: Any, ask: Callable[..., Any], work: Callable[..., Any], reports: Callable[..., None]
+    ) -> None:
+        saved(running, 40)
+        checkpoint_trust_set(run_id=running.id, after_step=30, attempt_id=running.attempt_id)
+        nan, hang = incident_open(running, "numeric_fault"), incident_open(running, "hang", number=2)
+        action = ask("RESTART_RUN", running, options={"from_step": 40})
+
+        work(action.id, until=is_watched)
+        reports(running, first_step=41)
+        done = work(action.id)
+
+        assert done.outcome == "Attempt 2 runs. It went on from step 40, read back. That save is suspect."
+        assert Incident.objects.get(pk=nan).state == "OPEN"
+        assert Incident.objects.get(pk=hang).state == "MITIGATED"
 
     def test_an_order_taken_while_a_hang_is_confirmed_ends_the_attempt_as_hung(
         self, running: Any, ask: Callable[..., Any], work: Callable[..., Any]

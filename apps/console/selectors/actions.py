@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from apps.console import words
-from apps.console.selectors.suspects import act_label
+from apps.console.selectors.suspects import act_label, cheapest
 from apps.remediation.choices import ACTION_TOKENS, ActionKind, ActionState, Moment
-from apps.remediation.selectors import ActionRow, Milestone, Preview, Price
+from apps.remediation.selectors import ActionRow, DowntimeFrom, Milestone, Preview, Price
+from apps.remediation.selectors.prices import choice_needed, resume_step_default
 
 ORDER = (Moment.CHECKPOINT_FIRST, Moment.NOW, Moment.NEXT_CHECKPOINT)
-BAD = frozenset({"failed", "refused", "uncertain", "expired", "cancelled", "dismissed"})
+BAD = frozenset({"failed", "wrong_step", "refused", "uncertain", "expired", "cancelled", "dismissed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,9 @@ class ConfirmPage:
     waits: tuple[tuple[str, str], ...]
     when: str
     button: str
+    downtime: str
+    saves: tuple[tuple[str, str, bool], ...]
+    must_choose: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +53,16 @@ class StepLine:
     tone: str
 
 
-def confirm_page(preview: Preview, *, when: str, now: datetime) -> ConfirmPage:
-    """Return what the confirm page shows for a preview, with `when` chosen where that is possible."""
+def confirm_page(preview: Preview, *, when: str, now: datetime, from_step: int | None = None) -> ConfirmPage:
+    """Return what the confirm page shows for a preview, with `when` and `from_step` chosen where that is possible.
+
+    Without `when` the cheapest moment of a restart is chosen.
+    """
     by_moment = {price.moment: price for price in preview.prices}
     moments = [moment for moment in ORDER if moment in by_moment]
-    chosen = when if when in moments else (Moment.NOW if Moment.NOW in moments or not moments else moments[0])
+    best = cheapest(preview.prices)
+    usual = Moment(best.moment) if best is not None and preview.kind == ActionKind.RESTART_RUN else Moment.NOW
+    chosen = when if when in moments else usual if usual in moments or not moments else moments[0]
     columns = tuple(_column(by_moment[m], preview, chosen=m == chosen, now=now) for m in moments)
     waits = _waits(preview)
     if waits:
@@ -65,8 +74,48 @@ def confirm_page(preview: Preview, *, when: str, now: datetime) -> ConfirmPage:
         columns=columns,
         waits=waits,
         when=str(chosen),
+        downtime=_downtime(preview),
+        saves=_saves(preview, from_step),
+        must_choose=_must_choose(preview),
         button=next((column.button for column in columns if column.chosen), _button(preview, str(chosen))),
     )
+
+
+def _must_choose(preview: Preview) -> bool:
+    run = preview.run
+    return preview.kind == ActionKind.RESTART_RUN and run is not None and bool(choice_needed(run, None))
+
+
+def _saves(preview: Preview, from_step: int | None) -> tuple[tuple[str, str, bool], ...]:
+    """Return what can be gone on from as options: value, words, chosen. Nothing where there is nothing to choose."""
+    if preview.kind != ActionKind.RESTART_RUN or preview.run is None or not preview.checkpoints:
+        return ()
+    default = resume_step_default(preview.run)
+    first = f"step {words.whole(default)}, the newest that can be trusted" if default is not None else "choose …"
+    if default is None and not _must_choose(preview):
+        first = "what the program chooses"
+    options = [("", first, from_step is None)]
+    for row in preview.checkpoints:
+        doubt = ": saved after a finding began" if row.trust == "SUSPECT" else ""
+        if row.step != default and str(row.step) not in [value for value, _, _ in options]:
+            label = f"step {words.whole(row.step)}, {row.trust.lower()}{doubt}"
+            options.append((str(row.step), label, row.step == from_step))
+    options.append(("0", "the beginning, step 0", from_step == 0))
+    return tuple(options)
+
+
+def _downtime(preview: Preview) -> str:
+    """Return whose downtime the prices reckon with."""
+    price = preview.price
+    source = price.downtime_from if price is not None else ""
+    if price is None or not source:
+        return ""
+    restarts = words.count(price.downtime_n, "restart")
+    return {
+        DowntimeFrom.OWN: f", this run's median of {restarts}",
+        DowntimeFrom.CLUSTER: f": first restart of this run, estimated from {restarts} of other runs here",
+        DowntimeFrom.START: ": first restart of this run, estimated from how long its own start took",
+    }[DowntimeFrom(source)]
 
 
 def _column(price: Price, preview: Preview, *, chosen: bool, now: datetime) -> MomentColumn:

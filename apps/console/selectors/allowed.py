@@ -7,7 +7,7 @@ from apps.common.access import OPERATE, Principal
 from apps.common.errors import PacelineError
 from apps.console import words
 from apps.console.selectors.actions import actions_listed
-from apps.console.selectors.suspects import ActButton, act_label, confirm_href, price_words
+from apps.console.selectors.suspects import ActButton, act_label, cheapest, confirm_href, price_words
 from apps.remediation.choices import LauncherKind
 from apps.remediation.selectors import ActionRow, Preview, action_preview, actions_of
 from apps.runs.selectors import RunRow
@@ -40,7 +40,7 @@ def allowed_of(run: RunRow, *, who: Principal, now: datetime) -> Allowed:
         launcher=LauncherKind(run.launcher["kind"]).label
         if run.launcher.get("kind")
         else "none; commands to copy instead",
-        exclusions=f"{blast.out_now} of {blast.nodes} out, limit {blast.most}" if blast else "not known",
+        exclusions=blast.words if blast else "not known",
         spares=restart.spares[:6] if restart else (),
         layout=" · ".join(layout),
         buttons=tuple(_buttons(run, restart, who=who)),
@@ -60,14 +60,15 @@ def _buttons(run: RunRow, restart: Preview | None, *, who: Principal) -> list[Ac
     is_open = run.attempt_state == "OPEN"
     made = []
     if restart is not None and run.state != "FINISHED":
-        price = (
-            price_words(restart.price) if restart.price and is_open else "starts where the newest trusted checkpoint is"
-        )
+        best = cheapest(restart.prices)
+        price = "starts where the newest trusted checkpoint is"
+        if restart.choose or (best is not None and is_open):
+            price = price_words(best, choose=bool(restart.choose)) if best is not None else restart.choose
         made.append(
             ActButton(
-                label=act_label("NOW", excludes=False) if is_open else "Start again…",
+                label=act_label("", excludes=False) if is_open else "Start again…",
                 price=price if restart.can else f"{price}; {_short(restart.why_not)}",
-                href=confirm_href(run, kind="RESTART_RUN"),
+                href=confirm_href(run, kind="RESTART_RUN", when=""),
                 primary=False,
                 off=off,
             )

@@ -1,5 +1,6 @@
 """Suspects of a run as verdict cards, with what acting would cost and what it would give back."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,10 +13,13 @@ from apps.console import words
 from apps.diagnosis.choices import LEVEL_TOKENS
 from apps.diagnosis.selectors import DetectorRow, FindingRow, detectors_of, findings_of
 from apps.fleet.selectors import nodes_by_id
-from apps.incidents.losses import STALLS
+from apps.incidents.losses import loss_share
 from apps.incidents.selectors import IncidentRow, incidents_of
 from apps.remediation.selectors import GuardRow, Preview, Price, restart_preview
 from apps.runs.selectors import RunRow, placement_of, run_by_id
+
+ESTIMATED = frozenset({"CLUSTER", "START"})
+"""Downtimes that this run's own restarts did not measure."""
 
 LEVELS = {"CRITICAL": 0, "WARNING": 1, "INFO": 2}
 
@@ -178,26 +182,28 @@ def _rent(
 def _per_hour(row: FindingRow, run: RunRow) -> float | None:
     if run.world_size is None:
         return None
-    if row.cause in STALLS:
-        return float(run.world_size)
-    return row.cost_s / run.step_s * run.world_size if row.cost_s is not None and run.step_s else None
+    share = loss_share(row, run)
+    return None if share is None else share * run.world_size
 
 
 def _cheapest(preview: Preview) -> Price | None:
-    known = [price for price in preview.prices if price.gpu_hours is not None]
-    return min(known, key=lambda price: price.gpu_hours or 0.0) if known else preview.price
+    return cheapest(preview.prices)
+
+
+def cheapest(prices: Sequence[Price]) -> Price | None:
+    """Return the price that is known and least, the sooner of two alike; the first where none is known."""
+    known = [price for price in prices if price.gpu_hours is not None]
+    return min(known, key=lambda price: price.gpu_hours or 0.0) if known else next(iter(prices), None)
 
 
 def _buttons(row: FindingRow, run: RunRow, preview: Preview, who: Principal) -> list[ActButton]:
-    stuck = row.cause in STALLS or run.hang == "CONFIRMED"
-    prices = [price for price in preview.prices if not (stuck and price.moment != "NOW")]
-    prices = [price for price in prices if price.moment != "NEXT_CHECKPOINT"]
+    prices = [price for price in preview.prices if price.moment != "NEXT_CHECKPOINT"]
     prices.sort(key=lambda price: (price.gpu_hours is None, price.gpu_hours or 0.0, price.moment != "NOW"))
     off = _off(run, preview, who)
     return [
         ActButton(
             label=act_label(price.moment, excludes=bool(preview.exclude)),
-            price=off or price_words(price),
+            price=off or price_words(price, choose=bool(preview.choose)),
             href=confirm_href(run, kind="RESTART_RUN", node=row.proposal_node, when=price.moment, finding=row.id),
             primary=place == 0 and not off,
             off=off,
@@ -221,9 +227,16 @@ def act_label(moment: str, *, excludes: bool) -> str:
     return text[0].upper() + text[1:] + "…"
 
 
-def price_words(price: Price) -> str:
-    """Return a price as a button says it: GPU-hours, minutes, pay-back; parts that are not measured say so."""
+def price_words(price: Price, *, choose: bool = False) -> str:
+    """Return a price as a button says it: GPU-hours, minutes, pay-back; parts that are not measured say so.
+
+    `choose`: it depends on the checkpoint, which a person has to choose.
+    """
+    if choose:
+        return "no checkpoint can be trusted: you choose one, the price follows"
     parts = [words.gpu_hours(price.gpu_hours) if price.gpu_hours is not None else "price not measured yet"]
+    if price.downtime_from in ESTIMATED and price.gpu_hours is not None:
+        parts[0] = f"about {parts[0]}"
     if price.full_pace_s is not None:
         parts.append(words.spell(price.full_pace_s))
     if price.payback_s is not None:

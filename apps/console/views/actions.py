@@ -74,7 +74,9 @@ def _show(
     moment = now()
     preview = _preview(request, run, node, moment)
     context: dict[str, Any] = {
-        "page": confirm_page(preview, when=_given(request, "when"), now=moment),
+        "page": confirm_page(
+            preview, when=_given(request, "when"), from_step=whole_of(_given(request, "from_step")), now=moment
+        ),
         "preview": preview,
         "added": preview.blast.out_after - preview.blast.out_now if preview.blast else 0,
         "run": run,

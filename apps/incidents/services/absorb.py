@@ -27,13 +27,17 @@ TOGETHER_S = timedelta(seconds=10)
 AT_ONCE = 50
 """Findings absorbed in one transaction."""
 
-ORIGINS = frozenset({"rank_lost", "hang", "gpu_lost", "gpu_fault", "numeric_fault", "collective_mismatch"})
-"""Causes that make a whole run fall silent, hang or age: what is found about the run meanwhile is their wave."""
+STOPS = frozenset({"rank_lost", "hang", "gpu_lost", "gpu_fault", "collective_mismatch"})
+"""Causes that stop a whole run: that it then hangs, falls silent, loses ranks or ages is their wave."""
 
-WAVE = frozenset(
-    {"hang", "no_telemetry", "checkpoint_stale", "data_stall", "run_slowdown", "rank_lost", "numeric_fault"}
-)
-"""Causes that such an origin brings about elsewhere in the same attempt."""
+ORIGINS = STOPS | {"numeric_fault"}
+"""Causes that name an incident before what they may have brought about."""
+
+WAVE = frozenset({"hang", "no_telemetry", "checkpoint_stale", "data_stall", "run_slowdown", "rank_lost"})
+"""Causes that a stop brings about elsewhere in the same attempt."""
+
+SAME_STOP_STEPS = 2
+"""A run that made more steps than this since was not stopped: its ranks need not be in the same step when it is."""
 
 WAVE_S = timedelta(minutes=10)
 """How long after its origin a consequence may be found: the longest collective time-out in common use."""
@@ -92,15 +96,32 @@ def _incident_of(row: FindingRow, *, log: Log) -> Incident | None:
     if here is not None or not _opens(row):
         return here
     began = row.began_at or row.found_at
-    if row.cause in ORIGINS and row.place_key != "RUN":
-        about_run = open_ones.filter(attempt_id=row.attempt_id, place_key="RUN", cause__in=WAVE)
-        moved = _moved(about_run.filter(began_at__gte=began - TOGETHER_S).order_by("began_at").first(), row)
+    mine = open_ones.filter(attempt_id=row.attempt_id)
+    if row.place_key != "RUN" and (wave := _wave_of(row.cause)):
+        about_run = mine.filter(place_key="RUN", cause__in=wave, began_at__gte=began - TOGETHER_S)
+        moved = _moved(next((one for one in about_run.order_by("began_at") if _same_stop(one, row)), None), row)
         if moved is not None:
             return moved
-    if row.cause in WAVE:
-        near = open_ones.filter(attempt_id=row.attempt_id, cause__in=ORIGINS, began_at__gte=began - WAVE_S)
-        return near.filter(began_at__lte=began + TOGETHER_S).order_by("began_at").first()
-    return None
+    near = mine.filter(began_at__gte=began - WAVE_S, began_at__lte=began + TOGETHER_S).order_by("began_at")
+    return next((one for one in near if row.cause in _wave_of(one.cause) and _same_stop(one, row)), None)
+
+
+def _wave_of(cause: str) -> frozenset[str]:
+    """Return the causes that `cause` can bring about at other places of the same attempt: a NaN spreads, and stops nothing."""
+    return WAVE if cause in STOPS else frozenset({cause}) if cause in ORIGINS else frozenset()
+
+
+def _same_stop(incident: Incident, row: FindingRow) -> bool:
+    """Return whether the run has not gone on since the incident began, so that a finding may be of the same stop."""
+    began = row.began_at or row.found_at
+    if incident.calm_since_at is not None and incident.calm_since_at < began:
+        return False
+    lead = findings_by_id([incident.lead_finding_id]) if incident.lead_finding_id is not None else []
+    then = lead[0].since_step if lead else None
+    # What ages is said to be as old as its last save: that step says nothing of when the run stopped.
+    if then is None or row.since_step is None or "checkpoint_stale" in (row.cause, incident.cause):
+        return True
+    return abs(row.since_step - then) <= SAME_STOP_STEPS or row.cause == incident.cause == "numeric_fault"
 
 
 def _is_over(incident: Incident, row: FindingRow) -> bool:

@@ -1,5 +1,6 @@
 """What people and the clock do with incidents."""
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from django.db.models import F, Q
@@ -76,16 +77,29 @@ def incident_mitigate(*, incident_id: int, reason: str, by: str, source: str, no
 
 
 def incidents_mitigated_by(
-    *, run_id: int | None, node_ids: list[int], whole_run: bool, reason: str, by: str, now: datetime
+    *,
+    run_id: int | None,
+    node_ids: list[int],
+    whole_run: bool,
+    reason: str,
+    by: str,
+    now: datetime,
+    but_causes: Collection[str] = (),
 ) -> list[int]:
-    """Mitigate what an action that succeeded was about: incidents of its nodes, and of the run if it started anew."""
+    """Mitigate what an action that succeeded was about: incidents of its nodes, and of the run if it started anew.
+
+    `but_causes`: what it cannot have helped against.
+    """
     about = Q(node_id__in=node_ids) & (Q(run_id=None) | Q(run_id=run_id))
     if whole_run and run_id is not None:
         about |= Q(run_id=run_id)
     done = []
     with recording(now=now) as log:
         for incident_id in (
-            Incident.objects.filter(about, state__in=TOUCHED).order_by("pk").values_list("pk", flat=True)
+            Incident.objects.filter(about, state__in=TOUCHED)
+            .exclude(cause__in=list(but_causes))
+            .order_by("pk")
+            .values_list("pk", flat=True)
         ):
             row = incident_locked(incident_id)
             if row.state in TOUCHED:  # read again under the lock: somebody may have closed it meanwhile

@@ -16,7 +16,7 @@ from apps.remediation.selectors.actions import (
 )
 from apps.remediation.selectors.guards import Blast, GuardRow, GuardSettings, guard_settings, guards_of_exclusion
 from apps.remediation.selectors.preview import HappensRow, Preview, action_preview, restart_preview
-from apps.remediation.selectors.prices import Price, prices_of
+from apps.remediation.selectors.prices import DowntimeFrom, Price, prices_of
 from apps.remediation.selectors.rows import (
     ActionRow,
     LaunchFact,
@@ -39,6 +39,7 @@ from apps.remediation.selectors.schedulers import (
 __all__ = [
     "ActionRow",
     "Blast",
+    "DowntimeFrom",
     "GuardRow",
     "GuardSettings",
     "HappensRow",

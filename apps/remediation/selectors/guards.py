@@ -42,12 +42,16 @@ class GuardRow:
 
 @dataclass(frozen=True, slots=True)
 class Blast:
-    """How many nodes of the cluster are out now, how many after the action, and of how many."""
+    """How many of the nodes concerned (a run's, else the cluster's) are out now, how many after the action, of how many.
+
+    `most`: so many may be out at once; `words`: both limits in one sentence, the same wherever they are said.
+    """
 
     out_now: int
     out_after: int
     nodes: int
     most: int
+    words: str
 
 
 def guard_settings(cluster_id: int) -> GuardSettings:
@@ -76,18 +80,22 @@ def guards_of_exclusion(
     limits = guard_settings(cluster_id)
     out = {node.id for node in pool if node.is_out}
     new = set(adding) - out
-    blast_most = limits.exclusions_per_window
+    used = exclusions_counted(cluster_id=cluster_id, since=now - timedelta(seconds=limits.window_s))
+    usable = run_nodes(run, pool) if run is not None else set()
     guards = []
     if new:
-        used = exclusions_counted(cluster_id=cluster_id, since=now - timedelta(seconds=limits.window_s))
         guards.append(_window_guard(used, adding=len(new), limits=limits))
-    if run is not None and new:
-        usable = run_nodes(run, pool)
-        if usable:
-            guard = _share_guard(run, usable=usable, out=out, new=new, limits=limits)
-            guards.append(guard)
-            blast_most = min(blast_most, guard.most or blast_most)
-    return guards, Blast(out_now=len(out), out_after=len(out | new), nodes=len(pool), most=blast_most)
+    if run is not None and usable and new:
+        guards.append(_share_guard(run, usable=usable, out=out, new=new, limits=limits))
+    about = usable or {node.id for node in pool}
+    most = min(_share_most(usable, limits), len(about)) if usable else limits.exclusions_per_window
+    words = _limits_words(
+        run if usable else None, out=len(out & about), of=len(about), used=used, most=most, limits=limits
+    )
+    blast = Blast(
+        out_now=len(out & about), out_after=len((out | new) & about), nodes=len(about), most=most, words=words
+    )
+    return guards, blast
 
 
 def run_nodes(run: RunRow, pool: Sequence[PoolNode]) -> set[int]:
@@ -97,6 +105,19 @@ def run_nodes(run: RunRow, pool: Sequence[PoolNode]) -> set[int]:
         return {node.id for node in pool if names & node.names}
     placement = placement_of(run.attempt_id) if run.attempt_id is not None else None
     return set(placement.node_ids) if placement is not None else set()
+
+
+def _share_most(usable: Collection[int], limits: GuardSettings) -> int:
+    return max(1, int(limits.share_of_run * len(usable) + 1e-9))
+
+
+def _limits_words(run: RunRow | None, *, out: int, of: int, used: int, most: int, limits: GuardSettings) -> str:
+    whose = f" of {run.slug}" if run is not None else ""
+    at_once = f"at most {most} at once, " if run is not None else ""
+    return (
+        f"{out} of {of} nodes{whose} {'are' if out != 1 else 'is'} out; {at_once}{limits.exclusions_per_window} exclusions "
+        f"in {limits.window_s / 3600:g} h, {used} used"
+    )
 
 
 def _window_guard(used: int, *, adding: int, limits: GuardSettings) -> GuardRow:
@@ -109,9 +130,9 @@ def _window_guard(used: int, *, adding: int, limits: GuardSettings) -> GuardRow:
 
 
 def _share_guard(run: RunRow, *, usable: set[int], out: set[int], new: set[int], limits: GuardSettings) -> GuardRow:
-    most = max(1, int(limits.share_of_run * len(usable) + 1e-9))
+    most = _share_most(usable, limits)
     before, after = len(out & usable), len((out | new) & usable)
-    text = f"{before} of {len(usable)} nodes of {run.slug} {'are' if before != 1 else 'is'} out, {most} may be"
+    text = f"{before} of {len(usable)} nodes of {run.slug} {'are' if before != 1 else 'is'} out, at most {most} at once"
     if after > most:
         text += f"; this would make it {after}"
     return GuardRow(name="share_of_run", holds=after <= most or after == before, text=text, have=after, most=most)

@@ -12,7 +12,15 @@ from apps.remediation.selectors.actions import action_holding, launch_of_attempt
 from apps.remediation.selectors.commands import Plan, commands_of, names_short, orders_of
 from apps.remediation.selectors.guards import Blast, GuardRow, confirmation_needed, guards_of_exclusion
 from apps.remediation.selectors.pool import exclude_names, pool_of, spare_names
-from apps.remediation.selectors.prices import Price, pace_of, prices_of, resume_step_default
+from apps.remediation.selectors.prices import (
+    Price,
+    choice_needed,
+    choice_words,
+    pace_of,
+    prices_of,
+    resume_step_default,
+    saves_to_come,
+)
 from apps.remediation.selectors.rows import ActionRow, LaunchRow
 from apps.remediation.selectors.slurm import slurm_happens, slurm_why_not
 from apps.runs.choices import AttemptState, Trust
@@ -37,7 +45,8 @@ class HappensRow:
 @dataclass(frozen=True, slots=True)
 class Preview:
     """An action before it is asked for. `can` and `why_not` say whether Paceline could carry it out itself;
-    `confirm` is the text to type, None where none is asked for; `spares` are nodes that stand free."""
+    `confirm` is the text to type, None where none is asked for; `spares` are nodes that stand free; `choose` asks for the
+    checkpoint where none can be trusted, empty where there is no need."""
 
     kind: str
     run: RunRow | None
@@ -64,6 +73,7 @@ class Preview:
     setting: LauncherSetting | None = field(repr=False)
     launch: LaunchRow | None = field(repr=False)
     held_by: ActionRow | None = None
+    choose: str = ""
 
     @property
     def price(self) -> Price | None:
@@ -161,7 +171,15 @@ def action_preview(
         setting=setting,
         launch=launch,
         held_by=held_by,
+        choose=_choose(run, kind, step, moment),
     )
+
+
+def _choose(run: RunRow | None, kind: str, step: int | None, moment: str) -> str:
+    if run is None or kind != ActionKind.RESTART_RUN or (moment in AT_A_SAVE and saves_to_come(run)):
+        return ""
+    suspects = choice_needed(run, step)
+    return choice_words(run, suspects) if suspects else ""
 
 
 def expected_state(run: RunRow | None) -> dict[str, Any]:

@@ -1,23 +1,27 @@
-"""What a restart costs: steps done again, downtime as this run's own restarts measured it, and when it is paid back.
+"""What a restart costs: steps done again, downtime as restarts measured it, and when it is paid back.
 
 Costs are GPU-hours of the whole run. What is not measured yet is None, and a sum with an unmeasured part is None too.
+A run that has not restarted yet has the downtime of other runs here, else what its own start took; the price says so.
 """
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from itertools import pairwise
 from statistics import median
 from typing import Any
 
 from apps.diagnosis.choices import FindingState
 from apps.diagnosis.selectors import findings_of
-from apps.engine.estimates.price import Spread, payback_steps, spread_of
+from apps.engine.estimates.price import Spread, spread_of
+from apps.incidents.losses import loss_share_of
 from apps.remediation.choices import AT_A_SAVE, Moment
-from apps.runs.choices import AttemptState
+from apps.runs.choices import AttemptState, Trust
 from apps.runs.selectors import (
     AttemptRow,
     CheckpointRow,
     RunRow,
+    attempts_beside,
     attempts_of,
     checkpoint_newest_trusted,
     checkpoints_of,
@@ -39,7 +43,10 @@ NO_DOWNTIME = Spread(median_s=0.0, least_s=0.0, most_s=0.0, n=0)
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """The price of one choice. `wait_s` is how long until it begins, `full_pace_s` until the run is back at its step."""
+    """The price of one choice. `wait_s` is how long until it begins, `full_pace_s` until the run is back at its step.
+
+    `downtime_from`: whose restarts the downtime is of, a `DowntimeFrom`; empty = not measured.
+    """
 
     moment: str
     from_step: int | None
@@ -53,6 +60,7 @@ class Price:
     downtime_low_s: float | None
     downtime_high_s: float | None
     downtime_n: int
+    downtime_from: str
     downtime_gpu_hours: float | None
     gpu_hours: float | None
     full_pace_s: float | None
@@ -65,40 +73,40 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How the run goes: its ranks, a step's length now and at its best, and what going on like this costs an hour.
+    """How the run goes: its ranks, a step's length now, and the share of its GPU-hours that is lost as it goes on.
 
-    `found_s`: seconds that open findings say they add to each step; it goes before the run's own best, which an attempt
-    that was slow from its beginning does not know.
+    `lost_share` None: nothing is known to cost anything.
     """
 
     ranks: int | None
     step_s: float | None
-    best_step_s: float | None
-    found_s: float | None = None
-
-    @property
-    def slow_s(self) -> float | None:
-        """Return the seconds that each step takes longer than it has to, None if not measured."""
-        if self.found_s is not None:
-            return self.found_s
-        if not self.step_s or not self.best_step_s:
-            return None
-        return max(0.0, self.step_s - self.best_step_s)
-
-    @property
-    def slow_share(self) -> float | None:
-        """Return the share of each step that is lost to slowness, None if not measured."""
-        return None if self.slow_s is None or not self.step_s else self.slow_s / self.step_s
+    lost_share: float | None
 
     @property
     def loss_per_hour(self) -> float | None:
         """Return the GPU-hours that each hour of going on costs."""
-        share = self.slow_share
-        return None if share is None or self.ranks is None else share * self.ranks
+        return None if self.lost_share is None or self.ranks is None else self.lost_share * self.ranks
 
     def gpu_hours(self, seconds: float | None) -> float | None:
         """Return what `seconds` of the whole run are in GPU-hours."""
         return None if seconds is None or self.ranks is None else seconds * self.ranks / 3600
+
+
+class DowntimeFrom(StrEnum):
+    """Whose restarts a downtime was measured on: the run's own, those of others of its cluster and launcher, or none
+    yet: then the run's own start, which is a restart without its stop."""
+
+    OWN = "OWN"
+    CLUSTER = "CLUSTER"
+    START = "START"
+
+
+@dataclass(frozen=True, slots=True)
+class Downtime:
+    """A downtime (None = nothing is known of it) and where it is from."""
+
+    spread: Spread | None
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +127,23 @@ def downtime_of(attempts: Sequence[AttemptRow]) -> Spread | None:
     gaps = [
         (later.first_step_at - earlier.ended_at).total_seconds()
         for later, earlier in pairwise(attempts)
-        if later.first_step_at is not None and earlier.ended_at is not None
+        if later.run_id == earlier.run_id and later.first_step_at is not None and earlier.ended_at is not None
     ]
     return spread_of([gap_s for gap_s in gaps if 0 <= gap_s <= LONGEST_RESTART_S][:LOOK_BACK])
+
+
+def downtime_known(run: RunRow) -> Downtime:
+    """Return the downtime to reckon with: of this run's own restarts, else of others here, else its newest own start."""
+    mine = attempts_of(run.id, limit=LOOK_BACK + 1)
+    if (own := downtime_of(mine)) is not None:
+        return Downtime(own, DowntimeFrom.OWN)
+    kind = str(run.launcher.get("kind") or "")
+    others = attempts_beside(run_id=run.id, cluster_id=run.cluster_id, launcher_kind=kind, limit=200)
+    if (beside := downtime_of(others)) is not None:
+        return Downtime(beside, DowntimeFrom.CLUSTER)
+    starts = [(row.first_step_at - row.started_at).total_seconds() for row in mine if row.first_step_at is not None]
+    started = spread_of([start_s for start_s in starts if 0 <= start_s <= LONGEST_RESTART_S][:1])
+    return Downtime(started, DowntimeFrom.START) if started is not None else Downtime(None)
 
 
 def saves_of(run: RunRow) -> Saves:
@@ -144,8 +166,7 @@ def saves_of(run: RunRow) -> Saves:
 def pace_of(run: RunRow) -> Pace:
     """Return how a run goes now."""
     open_ones = findings_of(attempt_id=run.attempt_id, state=FindingState.OPEN) if run.attempt_id is not None else []
-    found_s = max((row.cost_s for row in open_ones if row.cost_s is not None), default=None)
-    return Pace(ranks=run.world_size, step_s=run.step_s, best_step_s=run.own_best_step_s, found_s=found_s)
+    return Pace(ranks=run.world_size, step_s=run.step_s, lost_share=loss_share_of(run, open_ones))
 
 
 def resume_step_default(run: RunRow) -> int | None:
@@ -160,6 +181,27 @@ def resume_step_default(run: RunRow) -> int | None:
     return None if known else run.resumed_from_step
 
 
+def choice_needed(run: RunRow, from_step: int | None) -> tuple[CheckpointRow, ...]:
+    """Return the suspect saves among which (or the beginning) a person must choose, newest first; none: no need.
+
+    A restart takes what can be trusted. Where nothing can, what to give up is for a person to say.
+    """
+    if from_step is not None or resume_step_default(run) is not None:
+        return ()
+    rows = [row for row in checkpoints_of(run_id=run.id, limit=200) if row.trust == Trust.SUSPECT]
+    return tuple(sorted(rows, key=lambda row: (row.attempt_id, row.step), reverse=True))
+
+
+def choice_words(run: RunRow, suspects: Sequence[CheckpointRow]) -> str:
+    """Return the sentence that asks for a choice."""
+    steps = ", ".join(f"{row.step:,}" for row in suspects[:3])
+    return (
+        f"No checkpoint of {run.slug} can be trusted. Say from where to go on: from_step {steps} "
+        f"({'suspect: ' if len(suspects) < 4 else 'and older ones, all suspect: '}saved after a numeric fault began), "
+        "or 0 for the beginning."
+    )
+
+
 def newest_save(attempt_id: int) -> int:
     """Return the step of an attempt's newest usable save, -1 if there is none; steps are compared, never clocks."""
     rows = checkpoints_of(attempt_id=attempt_id, usable_only=True, limit=1)
@@ -171,7 +213,7 @@ def prices_of(run: RunRow, *, from_step: int | None, goes_on: bool = True) -> li
 
     `goes_on` False: it is stopped for good, so that only the steps given up count.
     """
-    downtime = downtime_of(attempts_of(run.id, limit=LOOK_BACK + 1)) if goes_on else NO_DOWNTIME
+    downtime = downtime_known(run) if goes_on else Downtime(NO_DOWNTIME)
     now = _price(
         run,
         moment=Moment.NOW,
@@ -181,14 +223,20 @@ def prices_of(run: RunRow, *, from_step: int | None, goes_on: bool = True) -> li
         save_s=0.0,
         downtime=downtime,
     )
-    if run.attempt_state != AttemptState.OPEN:
+    if not saves_to_come(run):
         return [now]
     saves = saves_of(run)
     wait = _steps_to_save(run, saves)
     return [now, *(_price_at_save(run, saves, moment, wait, downtime) for moment in AT_A_SAVE)]
 
 
-def _price_at_save(run: RunRow, saves: Saves, moment: str, wait: int | None, downtime: Spread | None) -> Price:
+def saves_to_come(run: RunRow) -> bool:
+    """Return whether a save can be awaited that a restart would take: not of what stands, nor while saves are suspect."""
+    stands = (pace_of(run).lost_share or 0.0) >= 1.0
+    return run.attempt_state == AttemptState.OPEN and run.suspect_from_step is None and not stands
+
+
+def _price_at_save(run: RunRow, saves: Saves, moment: str, wait: int | None, downtime: Downtime) -> Price:
     step = None if run.step is None or wait is None else run.step + wait
     behind = None
     if saves.takes_s is not None and run.step_s:
@@ -219,15 +267,16 @@ def _price(
     stop_step: int | None,
     wait_steps: int | None,
     save_s: float | None,
-    downtime: Spread | None,
+    downtime: Downtime,
 ) -> Price:
     pace = pace_of(run)
     back_to = from_step if from_step is not None else _start_of(run)
     steps = None if stop_step is None or back_to is None else max(0, stop_step - back_to)
     redo_s = None if steps is None or pace.step_s is None else steps * pace.step_s
     wait_s = 0.0 if wait_steps == 0 else None if wait_steps is None or pace.step_s is None else wait_steps * pace.step_s
-    slow_s = 0.0 if wait_s == 0 else None if wait_s is None else wait_s * (pace.slow_share or 0.0)
-    downtime_s = downtime.median_s if downtime is not None else None
+    slow_s = 0.0 if wait_s == 0 else None if wait_s is None else wait_s * (pace.lost_share or 0.0)
+    spread = downtime.spread
+    downtime_s = spread.median_s if spread is not None else None
     costs = (redo_s, save_s, slow_s, downtime_s)
     cost_s = None if any(cost is None for cost in costs) else sum(cost for cost in costs if cost is not None)
     times = (wait_s, downtime_s, redo_s)
@@ -241,13 +290,14 @@ def _price(
         wait_s=wait_s,
         slow_gpu_hours=pace.gpu_hours(slow_s),
         downtime_s=downtime_s,
-        downtime_low_s=downtime.least_s if downtime is not None else None,
-        downtime_high_s=downtime.most_s if downtime is not None else None,
-        downtime_n=downtime.n if downtime is not None else 0,
+        downtime_low_s=spread.least_s if spread is not None else None,
+        downtime_high_s=spread.most_s if spread is not None else None,
+        downtime_n=spread.n if spread is not None else 0,
+        downtime_from=downtime.source,
         downtime_gpu_hours=pace.gpu_hours(downtime_s),
         gpu_hours=pace.gpu_hours(cost_s),
         full_pace_s=None if any(part is None for part in times) else sum(part for part in times if part is not None),
-        payback_s=None if downtime is NO_DOWNTIME else _payback_s(pace, cost_s),
+        payback_s=None if spread is NO_DOWNTIME else _payback_s(pace, cost_s),
     )
 
 
@@ -259,8 +309,7 @@ def _start_of(run: RunRow) -> int | None:
 
 
 def _payback_s(pace: Pace, cost_s: float | None) -> float | None:
-    """Return after how long going on slowly would have cost as much; None where there is nothing to be paid back."""
-    if cost_s is None or pace.slow_s is None or pace.step_s is None or (pace.slow_share or 0.0) <= SLOW_SHARE:
+    """Return after how long going on would have lost as much; None where there is nothing to be paid back (ski rental)."""
+    if cost_s is None or pace.lost_share is None or pace.lost_share <= SLOW_SHARE:
         return None
-    steps = payback_steps(cost_s, slowdown_s=pace.slow_s)
-    return None if steps is None else steps * pace.step_s
+    return cost_s / pace.lost_share

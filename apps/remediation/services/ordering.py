@@ -30,7 +30,7 @@ from apps.remediation.choices import (
 from apps.remediation.models import Order
 from apps.remediation.selectors.actions import launch_of_attempt
 from apps.remediation.selectors.pool import PoolNode, exclude_names, pool_of
-from apps.remediation.selectors.prices import resume_step_default
+from apps.remediation.selectors.prices import choice_needed, choice_words, resume_step_default
 from apps.remediation.selectors.rows import OrderInHand, order_key
 from apps.remediation.selectors.schedulers import job_named, scheduler_of
 from apps.remediation.services.beginning import guard_closed, nodes_exclude
@@ -211,6 +211,8 @@ def _why_not(scene: OrderScene, setting: LauncherSetting | None, *, is_first: bo
             return f"The run moved on to attempt {run.attempt_number}."
         if guard := guard_closed(action, now=now):
             return f"{guard.text}."
+        if action.kind == ActionKind.RESTART_RUN and (suspects := choice_needed(run, action.options.get("from_step"))):
+            return choice_words(run, suspects)
     return ""
 
 

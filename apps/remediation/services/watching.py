@@ -11,9 +11,9 @@ from apps.journal.services import Log, recording
 from apps.remediation.choices import OF_NODES, ActionState, LauncherKind, LaunchState, OrderKind, OrderState
 from apps.remediation.models import Action, ActionNode, Launch, Order
 from apps.remediation.selectors.rows import LaunchFact
-from apps.remediation.services.moving import action_lock, action_move, milestone_add
-from apps.runs.choices import AttemptState, Authority, EndReason
-from apps.runs.selectors import AttemptRow, RunRow, attempt_by_id, run_by_id
+from apps.remediation.services.moving import action_lock, action_log, action_move, milestone_add
+from apps.runs.choices import AttemptState, Authority, EndReason, Trust
+from apps.runs.selectors import AttemptRow, RunRow, attempt_by_id, checkpoints_of, run_by_id
 from apps.runs.services import attempt_end
 
 BY = "Paceline"
@@ -26,6 +26,9 @@ FIRST_STEP_S = 300.0
 
 QUEUE_S = 600.0
 """A job that waits in a scheduler's queue for longer was started as ordered; when it runs is the scheduler's to say."""
+
+MAY_BE_IN_A_SAVE = frozenset({"numeric_fault"})
+"""Causes that a restart from a suspect save does not leave behind."""
 
 GOODBYE_S = 10.0
 """Between a program's last report and the word of its wrapper."""
@@ -134,38 +137,59 @@ def _end_of(fact: LaunchFact) -> tuple[str, str]:
 
 
 def _succeed(log: Log, known: Action, attempt: AttemptRow, run: RunRow, *, now: datetime) -> None:
+    found, asked = _went_on_from(known, attempt, run), known.resume_step
+    astray = found is not None and asked is not None and found != asked
+    suspect = found is not None and _is_suspect(attempt.run_id, found)
     nodes = list(ActionNode.objects.filter(action=known).values_list("node_id", flat=True))
-    # Incidents before the action and the run's status: the order of locks.
-    incidents_mitigated_by(
-        run_id=known.run_id,
-        node_ids=nodes,
-        whole_run=True,
-        reason=f"attempt {attempt.number} was started",
-        by=known.requested_by,
-        now=now,
-    )
+    if not astray:
+        # Incidents before the action and the run's status: the order of locks.
+        incidents_mitigated_by(
+            run_id=known.run_id,
+            node_ids=nodes,
+            whole_run=True,
+            reason=f"attempt {attempt.number} was started",
+            by=known.requested_by,
+            now=now,
+            but_causes=MAY_BE_IN_A_SAVE if suspect else frozenset(),
+        )
     action = action_lock(known.pk)
     if action.state != ActionState.RUNNING:
         return
     milestone_add(action, "reports", text=f"attempt {attempt.number} reports", now=now)
     runs = "runs" if attempt.state == AttemptState.OPEN else "ran, and finished"
-    text = f"Attempt {attempt.number} {runs}. {_read_back(action, attempt, run)}"
+    text = f"Attempt {attempt.number} {runs}. {_read_back(found, asked, suspect=suspect)}"
+    if astray:
+        milestone_add(action, "wrong_step", text=_read_back(found, asked, suspect=suspect), now=now)
+        action_log(log, action, kind="action.wrong_step", text=text, asked=asked, found=found)
     action_move(log, action, ActionState.SUCCEEDED, text=text, now=now)
 
 
-def _read_back(action: Action, attempt: AttemptRow, run: RunRow) -> str:
-    """Return from which step it went on, and whether that is what it was told."""
+def _went_on_from(action: Action, attempt: AttemptRow, run: RunRow) -> int | None:
+    """Return from which step the attempt went on, None if that cannot be read back."""
     asked = action.resume_step
     found = attempt.resumed_from_step if attempt.resume_confirmed else None
     first = run.first_step if run.first_step is not None else attempt.first_step
     if found is None and first is not None:
         # Programs count the first step after a restore as the restored one or as the next.
         found = asked if asked in (first, first - 1) else max(0, first - 1)
+    return found
+
+
+def _is_suspect(run_id: int, step: int) -> bool:
+    rows = [row for row in checkpoints_of(run_id=run_id, step=step) if row.trust != Trust.DELETED]
+    return bool(rows) and rows[0].trust == Trust.SUSPECT
+
+
+def _read_back(found: int | None, asked: int | None, *, suspect: bool) -> str:
+    """Return the sentence that says from which step it went on, and whether that is what it was told."""
     if found is None:
         return "From which step it went on was not read back."
-    if asked is None or found == asked:
-        return f"It went on from step {found:,}, read back."
-    return f"It went on from step {found:,}, not from {asked:,} as it was told."
+    doubt = " That save is suspect." if suspect else ""
+    if asked is None:
+        return f"It chose step {found:,} itself, read back.{doubt}"
+    if found == asked:
+        return f"It went on from step {found:,}, read back.{doubt}"
+    return f"Attention: it went on from step {found:,}, not from {asked:,} as it was told. Nothing counts as mitigated.{doubt}"
 
 
 def _ended_early(log: Log, known: Action, attempt: AttemptRow, run: RunRow, launch: Launch, *, now: datetime) -> None:

@@ -13,7 +13,7 @@ from apps.remediation.choices import AT_A_SAVE, ActionKind, Moment
 from apps.remediation.selectors.preview import LONGEST_EXPIRY, Preview, action_preview
 from apps.remediation.selectors.prices import newest_save
 from apps.remediation.selectors.rows import ActionRow
-from apps.runs.choices import AttemptState, EndReason
+from apps.runs.choices import AttemptState, EndReason, Trust
 from apps.runs.selectors import RunRow
 from apps.runs.services import StateChanged
 
@@ -41,6 +41,20 @@ class ConfirmationNeeded(PacelineError):
     """The run is large: its name must be typed."""
 
     code = "confirmation_needed"
+    http_status = 422
+
+
+class CheckpointChoice(PacelineError):
+    """No checkpoint can be trusted: a person says from which one to go on, or from the beginning."""
+
+    code = "checkpoint_choice"
+    http_status = 422
+
+
+class NoSaveToCome(PacelineError):
+    """A save is to be awaited, but none will come that a restart could take."""
+
+    code = "no_save_to_come"
     http_status = 422
 
 
@@ -127,7 +141,8 @@ def wish_checked(wish: Wish, *, now: datetime) -> Preview:
     """Check a wish against what is so now; return what it would do. Used by a request and by accepting a proposal.
 
     Raises:
-        StateChanged, ActionOpen, NodeStateDiffers, NotOurs, GuardClosed, ConfirmationNeeded: see `action_request`.
+        StateChanged, ActionOpen, NodeStateDiffers, NotOurs, GuardClosed, CheckpointChoice, NoSaveToCome,
+        ConfirmationNeeded: see `action_request`.
     """
     _check_expected(wish)
     preview = action_preview(
@@ -150,7 +165,22 @@ def wish_checked(wish: Wish, *, now: datetime) -> Preview:
         return preview
     for guard in preview.guards:
         if not guard.holds:
-            raise GuardClosed(f"{guard.text}.", guard=guard.name, after=guard.have, limit=guard.most)
+            raise GuardClosed(
+                f"{guard.text}. Take a node back in the ledger, or change the limit under Settings, Guards.",
+                guard=guard.name,
+                after=guard.have,
+                limit=guard.most,
+            )
+    if wish.run is not None and wish.options.when in AT_A_SAVE and wish.run.suspect_from_step is not None:
+        raise NoSaveToCome(
+            f"Every save since step {wish.run.suspect_from_step:,} is suspect, so none that could be awaited would be "
+            "taken. Restart now, from a checkpoint before it.",
+            suspect_from_step=wish.run.suspect_from_step,
+        )
+    if preview.choose:
+        raise CheckpointChoice(
+            preview.choose, suspect=[row.step for row in preview.checkpoints if row.trust == Trust.SUSPECT]
+        )
     if preview.confirm is not None and wish.options.confirm != preview.confirm:
         raise ConfirmationNeeded(
             f"{preview.confirm} has {wish.run.world_size if wish.run else 0:,} ranks: "
