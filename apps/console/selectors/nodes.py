@@ -30,6 +30,8 @@ MEASURED = ("temperature", "straggle")
 """Overlays of the map that need gauges or step times; exclusions are always known."""
 
 UNPLACED = "no place given"
+TROUBLE = ("down", "incident", "out", "draining")
+"""Words of nodes that somebody should look at, the most pressing first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +89,9 @@ class NodeCard:
 
 
 def nodes_page(*, cluster_name: str, now: datetime) -> NodesPage:
-    """Return the page of one cluster: the one named, else the first."""
+    """Return the page of one cluster: the one named, else the one that has most to show."""
     clusters = clusters_all()
-    cluster = cluster_by_name(cluster_name) if cluster_name else (clusters[0] if clusters else None)
+    cluster = cluster_by_name(cluster_name) if cluster_name else _most_to_show(clusters)
     if cluster is None:
         return NodesPage((), None, (), (), (), 0, 0, "")
     nodes = nodes_of(cluster_id=cluster.id)
@@ -107,6 +109,25 @@ def nodes_page(*, cluster_name: str, now: datetime) -> NodesPage:
         gpu_models=", ".join(models[:3]),
         overlays=("health", *(name for name in MEASURED if any(tile.values.get(name) for tile in tiles)), "exclusions"),
     )
+
+
+def _most_to_show(clusters: list[ClusterRow]) -> ClusterRow | None:
+    """Return the cluster to begin with: one with nodes in trouble, else one with a run, else the largest."""
+    telling: dict[int, tuple[int, int, int]] = {}
+    for row in clusters:
+        nodes = nodes_of(cluster_id=row.id)
+        trouble = sum(node_words(node)[0] in TROUBLE for node in nodes)
+        telling[row.id] = (trouble, sum(bool(node.open_runs) for node in nodes), len(nodes))
+    return max(clusters, key=lambda row: telling[row.id], default=None)
+
+
+def node_to_show(page: NodesPage) -> str:
+    """Return the node that stands beside the map before anybody has chosen one: the first in trouble, else the first."""
+    tiles = [tile for _, rack in page.racks for tile in rack]
+    found = min(
+        tiles, key=lambda tile: TROUBLE.index(tile.word) if tile.word in TROUBLE else len(TROUBLE), default=None
+    )
+    return found.node.name if found else ""
 
 
 def ledger_lines(rows: list[ExclusionRow], nodes: list[NodeRow]) -> list[LedgerLine]:
