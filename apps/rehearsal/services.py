@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from fcntl import LOCK_EX, flock
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 from django.conf import settings
 
-from apps.common.access import Principal
+from apps.common.access import SYSTEM, Principal
 from apps.common.clock import rfc3339
 from apps.common.errors import Conflict, NotFound, Unprocessable
 from apps.fleet.services import cluster_ensure, nodes_ensure
@@ -29,8 +30,10 @@ from apps.rehearsal.trainer.faults import (
 )
 from apps.rehearsal.trainer.gauges import MODEL
 from apps.remediation.choices import ActionKind
+from apps.remediation.selectors.guards import guard_settings
+from apps.remediation.selectors.prices import choice_needed
 from apps.remediation.selectors.rows import ActionRow
-from apps.remediation.services import action_request
+from apps.remediation.services import action_request, guard_set
 from apps.runs.choices import AttemptState, Mode
 from apps.runs.launcher import launcher_checked
 from apps.runs.selectors import RunRow, run_by_id
@@ -45,6 +48,10 @@ RANKS_PER_NODE = 4
 BY = "practice"
 LIMITS = {"hang_floor_s": 4, "no_telemetry_s": 4}
 """A practice run shows each fault within seconds; real runs wait longer before they call a silence one."""
+
+
+SHARE_OF_RUN = 0.5
+"""Who practises takes a second node of four out, too; on a real cluster a tenth is a shared cause already."""
 
 
 class NotPractising(Conflict):
@@ -81,6 +88,7 @@ def practice_ensure(*, now: datetime, nodes: int | None = None, ranks: int | Non
     names = [f"{PRACTICE}-{number:02d}" for number in range(1, n_nodes + 1)]
     cluster_id = cluster_ensure(name=PRACTICE, now=now)
     nodes_ensure(cluster_id=cluster_id, names=names, now=now)
+    _guard_widened(cluster_id, now=now)
     folder = Path(settings.DATA_DIR) / PRACTICE
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     before = _before()
@@ -101,6 +109,21 @@ def practice_ensure(*, now: datetime, nodes: int | None = None, ranks: int | Non
         slug=PRACTICE, cluster_id=cluster_id, fields=fields, by=BY, source=Source.SYSTEM, now=now, practice=True
     )
     return run_by_id(run_id)
+
+
+def _guard_widened(cluster_id: int, *, now: datetime) -> None:
+    """Let half of a practice run's nodes be out, unless somebody has set this cluster's guards."""
+    known = guard_settings(cluster_id)
+    if known.updated_at is None:
+        guard_set(
+            principal=replace(SYSTEM, name=BY),
+            cluster_id=cluster_id,
+            window_s=known.window_s,
+            exclusions_per_window=known.exclusions_per_window,
+            share_of_run=SHARE_OF_RUN,
+            source=Source.SYSTEM,
+            now=now,
+        )
 
 
 def _before() -> RunRow | None:
@@ -151,7 +174,9 @@ def practice_start(
     run = practice_ensure(now=now, nodes=nodes, ranks=ranks)
     if placement_read(practice_folder(run)) is not None and run.attempt_state == AttemptState.OPEN:
         return None
-    return _request(run, ActionKind.RESTART_RUN, "The practice run is to be started", principal, source, now)
+    # Nobody is there who could choose: where no checkpoint can be trusted, it begins anew.
+    options = {"from_step": 0} if choice_needed(run, None) else None
+    return _request(run, ActionKind.RESTART_RUN, "The practice run is to be started", principal, source, now, options)
 
 
 def practice_stop(*, principal: Principal, source: str, now: datetime) -> ActionRow | None:
@@ -167,9 +192,24 @@ def practice_stop(*, principal: Principal, source: str, now: datetime) -> Action
     return _request(run, ActionKind.STOP_RUN, "The practice run is to be stopped", principal, source, now)
 
 
-def _request(run: RunRow, kind: str, reason: str, principal: Principal, source: str, now: datetime) -> ActionRow:
+def _request(
+    run: RunRow,
+    kind: str,
+    reason: str,
+    principal: Principal,
+    source: str,
+    now: datetime,
+    options: dict[str, Any] | None = None,
+) -> ActionRow:
     return action_request(
-        principal=principal, kind=kind, run_id=run.id, node_id=None, reason=reason, source=source, now=now
+        principal=principal,
+        kind=kind,
+        run_id=run.id,
+        node_id=None,
+        reason=reason,
+        source=source,
+        now=now,
+        options=options,
     )
 
 

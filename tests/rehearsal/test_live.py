@@ -71,6 +71,12 @@ def found(ask: Callable[..., Any], cause: str) -> dict[str, Any] | None:
     return next((finding for finding in findings if finding["cause"] == cause), None)
 
 
+def subject_of_rank(ask: Callable[..., Any], cause: str) -> dict[str, Any] | None:
+    """Return what the open finding of this cause is about, once that is a rank."""
+    finding = found(ask, cause)
+    return finding["subject"] if finding is not None and finding["subject"]["kind"] == "RANK" else None
+
+
 def test_a_slow_node_is_named_excluded_and_the_rest_goes_on(
     site: LiveSite, practice: RunRow, ask: Callable[..., Any]
 ) -> None:
@@ -111,6 +117,9 @@ def test_each_fault_of_a_rank_becomes_a_finding(site: LiveSite, practice: RunRow
         ask("POST", "practice/faults", {"kind": kind, "rank": 2})
         finding = site.wait(lambda cause=cause: found(ask, cause), f"{kind} to be found", FOUND_WITHIN_S)
         assert finding["run"] == practice.slug
+        if kind == "hang":
+            named = site.wait(lambda: subject_of_rank(ask, "hang"), "the stacks to name the rank", FOUND_WITHIN_S)
+            assert (named["rank"], bool(named["node"])) == (2, True)
         ask("DELETE", "practice/faults")
 
 

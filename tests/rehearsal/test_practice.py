@@ -72,6 +72,17 @@ class TestPracticeEnsure:
         assert again.id == practice.id
         assert (again.limits, again.mode) == ({"hang_floor_s": 9}, "OBSERVE")
 
+    def test_half_of_its_nodes_may_be_out_unless_somebody_set_its_guards(self, practice: RunRow, now: datetime) -> None:
+        from apps.remediation.models import Guard
+        from apps.remediation.selectors.guards import guard_settings
+
+        delivered = guard_settings(practice.cluster_id)
+        Guard.objects.update(share_of_run=0.25, updated_by="admin")
+        services.practice_ensure(now=now, nodes=2, ranks=4)
+
+        assert (delivered.share_of_run, delivered.exclusions_per_window) == (0.5, 6)
+        assert guard_settings(practice.cluster_id).share_of_run == 0.25
+
     def test_is_sized_to_the_machine(self) -> None:
         assert services.practice_size(1) == (4, 2)
         assert services.practice_size(2) == services.practice_size(64) == (4, 4)

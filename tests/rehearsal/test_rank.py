@@ -101,6 +101,24 @@ def test_nan_shows_in_one_rank_only_and_spoils_nobody(tmp_path: Path) -> None:
     assert all(np.isfinite(state.flat()).all() for state in states)
 
 
+def test_what_is_saved_while_steps_are_left_out_does_not_push_out_the_save_before(tmp_path: Path) -> None:
+    ThreadCrew(tmp_path, steps=4, checkpoint_every=2, keep=2).run()
+    crew = ThreadCrew(tmp_path, first_step=4, attempt="try-2", steps=12, checkpoint_every=2, keep=2)
+    crew.fault("nan", rank=1)
+
+    crew.run()
+
+    assert checkpoint.checkpoint_steps(tmp_path / rank.CHECKPOINTS) == [4, 10, 12]
+
+
+def test_once_no_step_is_left_out_saves_rotate_as_ever(tmp_path: Path) -> None:
+    crew = ThreadCrew(tmp_path, steps=12, checkpoint_every=2, keep=2)
+
+    crew.run()
+
+    assert checkpoint.checkpoint_steps(tmp_path / rank.CHECKPOINTS) == [10, 12]
+
+
 def test_a_hang_holds_everybody_until_it_is_taken_away(tmp_path: Path) -> None:
     crew = ThreadCrew(tmp_path, steps=5)
     crew.fault("hang", rank=3)

@@ -116,10 +116,10 @@ def checkpoint_delete(root: Path, *, step: int) -> bool:
     return existed
 
 
-def checkpoints_rotate(root: Path, *, keep: int) -> list[int]:
-    """Remove all but the newest `keep` complete checkpoints; return the steps that went, ascending."""
+def checkpoints_rotate(root: Path, *, keep: int, sound: int | None = None) -> list[int]:
+    """Remove all but the newest `keep` complete checkpoints and that of step `sound`; return the steps that went, ascending."""
     old = checkpoint_steps(root)[: -keep or None]
-    return [step for step in old if checkpoint_delete(root, step=step)]
+    return [step for step in old if step != sound and checkpoint_delete(root, step=step)]
 
 
 def checkpoints_discard_after(root: Path, *, step: int) -> list[int]:

@@ -68,6 +68,8 @@ class Trainer:
         )
         self._teacher = model.teacher_weights(options.seed)
         self._root = options.directory / CHECKPOINTS
+        self._sound = True
+        """No step was left out since the last save; all ranks know it, because they take the same mean gradient."""
 
     def run(self) -> model.State:
         """Train to the last step; return the state reached.
@@ -76,7 +78,14 @@ class Trainer:
         """
         state = self._restored()
         collectives = self._joined()
-        saver = Saver(self._root, keep=self._options.keep, collectives=collectives, pace=self._pace, stop=self._stop)
+        saver = Saver(
+            self._root,
+            keep=self._options.keep,
+            collectives=collectives,
+            pace=self._pace,
+            stop=self._stop,
+            sound=state.step or None,
+        )
         if collectives.rank == 0:
             saver.discard_after(state.step)
         while state.step < self._options.steps:
@@ -123,10 +132,11 @@ class Trainer:
                 collectives.all_reduce(gradient)
             with self._pace.phase("optimizer"):
                 gradient /= np.float32(collectives.size)
-                model.step_take(state, gradient)
+                self._sound &= model.step_take(state, gradient)
             if step % self._options.checkpoint_every == 0:
                 with self._pace.phase("checkpoint"):
-                    saver.save(state, faults.get("slow_checkpoint"))
+                    saver.save(state, faults.get("slow_checkpoint"), sound=self._sound)
+                self._sound = True
             self._pace.log(loss=loss, grad_norm=grad_norm, tokens=model.BATCH)
         took_s = time.monotonic() - began
         self._note_load(busy_s / took_s if took_s > 0 else 0.0)

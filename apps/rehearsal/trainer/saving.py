@@ -20,17 +20,23 @@ POLL_S = 0.02
 
 
 class Saver:
-    """Saves, rotates and reports for one rank."""
+    """Saves, rotates and reports for one rank. `sound`: the newest step saved when no step was left out before it."""
 
-    def __init__(self, root: Path, *, keep: int, collectives: Collectives, pace: Any, stop: Stop) -> None:
+    def __init__(
+        self, root: Path, *, keep: int, collectives: Collectives, pace: Any, stop: Stop, sound: int | None = None
+    ) -> None:
         self._root = root
         self._keep = keep
         self._ring = collectives
         self._pace = pace
         self._stop = stop
+        self._sound = sound
 
-    def save(self, state: State, slow: Fault | None) -> None:
-        """Save `state`; all ranks call it at the same step. `slow`: the store takes one shard at a time, slowly."""
+    def save(self, state: State, slow: Fault | None, *, sound: bool = True) -> None:
+        """Save `state`; all ranks call it at the same step. `slow`: the store takes one shard at a time, slowly.
+
+        `sound` False: steps were left out since the last save. What is saved then takes the place of no older, sound one.
+        """
         began = time.monotonic()
         rank, size = self._ring.rank, self._ring.size
         if rank == 0:
@@ -45,6 +51,8 @@ class Saver:
         self._report(state.step, "WRITTEN", duration_s=took_s, queue_s=queue_s, bytes=shard.size_bytes)
         shards = self._shards(shard)
         if rank == 0:
+            if sound:
+                self._sound = state.step
             self._commit(state.step, shards, began=began, queue_s=queue_s)
         self._ring.barrier()
 
@@ -58,7 +66,7 @@ class Saver:
         took_s = time.monotonic() - began
         size_bytes = sum(shard.size_bytes for shard in shards)
         self._report(step, "SAVED", duration_s=took_s, queue_s=queue_s, bytes=size_bytes, blocking_s=took_s)
-        for old in checkpoint.checkpoints_rotate(self._root, keep=self._keep):
+        for old in checkpoint.checkpoints_rotate(self._root, keep=self._keep, sound=self._sound):
             self._pace.checkpoint(step=old, state="DELETED")
 
     def _shards(self, mine: Shard) -> list[Shard]:
