@@ -36,14 +36,15 @@ def main() -> None:
 
     if absent := missing():
         sys.exit(f"Slurm is not installed here: {', '.join(absent)}")
-    with installed() as folder, tempfile.TemporaryDirectory(prefix="paceline-slurm-") as room:
+    with installed() as site, tempfile.TemporaryDirectory(prefix="paceline-slurm-") as room:
         slurm = Slurm(Path(room), nodes=options.nodes)
         try:
             began = time.monotonic()
             slurm.start()
             print(f"{options.nodes} nodes up after {time.monotonic() - began:.1f} s")
+            measured(site, slurm, "warm-up", ways(room, options.nodes)["requeued"])  # workers start within seconds
             for way, launcher in ways(room, options.nodes).items():
-                rows = [measured(folder, slurm, f"{way}-{place}", launcher) for place in range(options.times)]
+                rows = [measured(site, slurm, f"{way}-{place}", launcher) for place in range(options.times)]
                 told(way, rows)
         finally:
             slurm.stop()
@@ -110,6 +111,7 @@ def measured(site: Any, slurm: Any, slug: str, launcher: dict[str, Any]) -> tupl
     from apps.accounts.services import token_create
     from apps.common.access import SYSTEM
     from apps.fleet.services import cluster_ensure, nodes_ensure
+    from apps.remediation.selectors import actions_of
     from apps.remediation.services import SchedulerFields, scheduler_set
     from apps.runs.services import attempt_open, run_put
     from tests.slurm import wait_for
@@ -152,7 +154,10 @@ def measured(site: Any, slurm: Any, slug: str, launcher: dict[str, Any]) -> tupl
                 return job
         return None
 
-    job = wait_for(runs_again, "the job to run again", 120)
+    job = wait_for(runs_again, "the job to run again", 120, or_else=False)
+    if job is None:
+        row = actions_of(limit=1)[0]
+        sys.exit(f"{slug} did not start again: {row.state} {row.outcome} {[step.text for step in row.milestones]}")
     running_s = time.monotonic() - pressed
     assert "node1" not in job.nodes.replace("node1", "node1,", 1).split(","), job.nodes
     wait_for((slurm.folder / f"began-{job.id}-{job.restarts}").exists, "its program to run", 60)

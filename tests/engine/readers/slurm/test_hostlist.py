@@ -4,7 +4,7 @@ import csv
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from apps.engine.readers.slurm import (
@@ -77,6 +77,7 @@ class TestCompress:
 
         assert hostlist_compress(names) == "login,n9,n[09-10],trn[001-002,004]"
 
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine may take its time
     @given(st.lists(NAMES, unique=True, max_size=40))
     def test_is_read_back_as_the_same_names(self, names: list[str]) -> None:
         assert sorted(hostlist_expand(hostlist_compress(names))) == sorted(names)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from apps.engine.readers.slurm import (
@@ -223,6 +223,7 @@ class TestAccounting:
 
 
 class TestAnything:
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine may take its time
     @given(st.text(max_size=400))
     def test_no_text_breaks_a_reader(self, text: str) -> None:
         nodes_read("NodeName=a State=IDLE " + text, zone=UTC)
@@ -231,6 +232,7 @@ class TestAnything:
         summary_read(text)
         accounting_read(b"JobID|State\n" + text.encode("utf-8", "surrogatepass"), zone=UTC)
 
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine may take its time
     @given(
         st.recursive(
             st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
