@@ -1,6 +1,6 @@
 """What trouble costs, in GPU-hours, from what was measured: the one source for cards, prices and incidents."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from apps.diagnosis.selectors import FindingRow, findings_by_id
@@ -10,6 +10,9 @@ from apps.runs.selectors import RunRow
 
 STALLS = frozenset({"hang", "rank_lost", "gpu_lost"})
 """Causes during which nothing is trained: every GPU is lost from the beginning to the next step."""
+
+OUTLASTS_A_RESTART = frozenset({"gc_pause", "checkpoint_queue"})
+"""Causes that stand in the program or at its store: a restart brings them along, whatever node it leaves out."""
 
 
 def loses_all(row: FindingRow) -> bool:
@@ -21,7 +24,22 @@ def loss_share(row: FindingRow, run: RunRow) -> float | None:
     """Return the share 0..1 of a run's GPU-hours that a finding costs while it lasts, None if it was not measured."""
     if loses_all(row):
         return 1.0
-    return min(1.0, row.cost_s / run.step_s) if row.cost_s is not None and run.step_s else None
+    if row.cost_s is None or not run.step_s:
+        return None
+    # A step's time holds what slows the step itself; what comes between steps, as a save does, comes on top of it.
+    of_s = run.step_s + row.cost_s if row.class_name == "RECOVERY" else run.step_s
+    return min(1.0, row.cost_s / of_s)
+
+
+def cured_share_of(run: RunRow, rows: Sequence[FindingRow]) -> float | None:
+    """Return the share 0..1 of its GPU-hours that a restart would give back to a run, None where there is nothing.
+
+    rows: its newest attempt's open findings.
+    """
+    curable = [row for row in rows if row.cause not in OUTLASTS_A_RESTART]
+    if run.attempt_state == AttemptState.OPEN and rows and not curable:
+        return None
+    return loss_share_of(run, curable)
 
 
 def loss_share_of(run: RunRow, rows: Iterable[FindingRow]) -> float | None:

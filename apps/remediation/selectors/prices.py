@@ -14,7 +14,7 @@ from typing import Any
 from apps.diagnosis.choices import FindingState
 from apps.diagnosis.selectors import findings_of
 from apps.engine.estimates.price import Spread, spread_of
-from apps.incidents.losses import loss_share_of
+from apps.incidents.losses import cured_share_of, loss_share_of
 from apps.remediation.choices import AT_A_SAVE, Moment
 from apps.runs.choices import AttemptState, Trust
 from apps.runs.selectors import (
@@ -75,12 +75,13 @@ class Price:
 class Pace:
     """How the run goes: its ranks, a step's length now, and the share of its GPU-hours that is lost as it goes on.
 
-    `lost_share` None: nothing is known to cost anything.
+    `lost_share` None: nothing is known to cost anything. `cured_share`: what of it a restart would give back.
     """
 
     ranks: int | None
     step_s: float | None
     lost_share: float | None
+    cured_share: float | None
 
     @property
     def loss_per_hour(self) -> float | None:
@@ -166,7 +167,8 @@ def saves_of(run: RunRow) -> Saves:
 def pace_of(run: RunRow) -> Pace:
     """Return how a run goes now."""
     open_ones = findings_of(attempt_id=run.attempt_id, state=FindingState.OPEN) if run.attempt_id is not None else []
-    return Pace(ranks=run.world_size, step_s=run.step_s, lost_share=loss_share_of(run, open_ones))
+    lost, cured = loss_share_of(run, open_ones), cured_share_of(run, open_ones)
+    return Pace(ranks=run.world_size, step_s=run.step_s, lost_share=lost, cured_share=cured)
 
 
 def resume_step_default(run: RunRow) -> int | None:
@@ -310,6 +312,6 @@ def _start_of(run: RunRow) -> int | None:
 
 def _payback_s(pace: Pace, cost_s: float | None) -> float | None:
     """Return after how long going on would have lost as much; None where there is nothing to be paid back (ski rental)."""
-    if cost_s is None or pace.lost_share is None or pace.lost_share <= SLOW_SHARE:
+    if cost_s is None or pace.cured_share is None or pace.cured_share <= SLOW_SHARE:
         return None
-    return cost_s / pace.lost_share
+    return cost_s / pace.cured_share
