@@ -62,6 +62,8 @@ function chips() {
 }
 function zones() {
   const mark = () => {
+    const choice = document.querySelector("[data-zones]");
+    if (choice) choice.hidden = /^(UTC|GMT)$/.test(localZone()) && zone() !== "utc"; // one zone is no choice
     for (const b of $$("[data-zone]")) {
       b.setAttribute("aria-pressed", String(b.dataset.zone === zone()));
       if (b.dataset.zone === "local") b.textContent = localZone();

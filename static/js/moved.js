@@ -42,7 +42,9 @@ export class Moved {
     if (another) this.adopt(fresh);
     else {
       const ended = c.attempt && c.attempt.state !== fresh.attempt.state;
-      c.attempt = fresh.attempt;
+      const grown = c.world_size !== fresh.world_size; // a new attempt says how large it is with its first report
+      Object.assign(c, { attempt: fresh.attempt, world_size: fresh.world_size, attempts: fresh.attempts });
+      if (grown) this.view.load({ keepView: true });
       this.metrics(fresh.metrics);
       if (ended) this.hooks.onEnd();
     }

@@ -18,10 +18,12 @@ export async function start() {
     return;
   }
   const all = async () => {
-    for (const c of charts) {
-      await c.read().catch(() => null);
-      if (c.figure) await c.draw(Plotly);
-    }
+    await Promise.all(
+      charts.map(async c => {
+        await c.read().catch(() => null);
+        if (c.figure) await c.draw(Plotly);
+      }),
+    );
   };
   await all();
   setInterval(() => document.hidden || all(), READ_MS);

@@ -189,16 +189,21 @@ export function start({ feed }) {
       nodes = new Set(head.rows.map(r => r.node)).size,
       pooled = head.pooled?.rows || 1,
       open = [...state.open].filter(n => view.heat.rows.some(r => r.node === n)),
-      few = view.heat.rows.every(r => r.kind === "rank");
+      few = view.heat.rows.every(r => r.kind === "rank"),
+      ranks = `${number(world)} rank${world === 1 ? "" : "s"}`,
+      starts = view.cells.attemptStarts.filter(step => step > view.heat.view.from && step < view.heat.view.to);
     const rows = few
-      ? `${number(world)} ranks`
+      ? ranks
       : pooled > 1
-        ? `${number(world)} ranks, each row the ${view.least ? "least" : "worst"} of ${pooled}`
+        ? `${ranks}, each row the ${view.least ? "least" : "worst"} of ${pooled}`
         : `${number(nodes)} nodes, each drawn as the ${view.least ? "least" : "worst"} of its ranks`;
     const said = [
       rows,
       open.length ? `; ${open.join(", ")} ${open.length > 1 ? "are" : "is"} open` : "",
       ". ",
+      starts.length
+        ? `Left of the rule at ${number(starts.at(-1))} is what an earlier attempt did; its ranks may have sat on other nodes. `
+        : "",
       head.steps_per_column > 1 ? `A column holds ${number(head.steps_per_column)} steps. ` : "",
       "Pale columns are next to a checkpoint or a resume and are no evidence. ",
     ].join("");

@@ -48,8 +48,8 @@ class Ranks:
     steps: int
     within: int
     word: str
-    total: int = 0
     lack: str = ""
+    total: int = 0
 
 
 @dataclass(frozen=True, slots=True)

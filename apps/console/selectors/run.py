@@ -101,6 +101,7 @@ def heat_config(run: RunRow, *, attempt: AttemptRow | None, suspects: list[str],
     """Return what the heatmap reads from the page: names, sizes and addresses, never cells."""
     asked = f"?attempt={id_write('att', attempt.id)}" if attempt else ""
     incidents = incidents_of(now=now, run_id=run.id, states=UNRESOLVED, limit=1)
+    attempts = attempts_of(run.id, limit=STITCHED)
     return {
         "run": run.slug,
         "cluster": run.cluster,
@@ -109,8 +110,9 @@ def heat_config(run: RunRow, *, attempt: AttemptRow | None, suspects: list[str],
         if attempt is None
         else {"id": id_write("att", attempt.id), "number": attempt.number, "state": attempt.state},
         "stitched": attempt is not None and attempt.id == run.attempt_id,
-        "attempts": {row.number: id_write("att", row.id) for row in attempts_of(run.id, limit=STITCHED)},
-        "world_size": (attempt.world_size if attempt else None) or 1,
+        "attempts": {row.number: id_write("att", row.id) for row in attempts},
+        "world_size": (attempt.world_size if attempt else None)
+        or next((a.world_size for a in attempts if a.world_size), 1),
         "gpus_per_node": run.gpus_per_node or 8,
         "metrics": [_metric(name) for name in _metrics_of(attempt)],
         "suspects": suspects,

@@ -138,6 +138,12 @@ def add7(x: float) -> str:
 
 
 @register.filter
+def spaced(name: str) -> str:
+    """Return a name of a program's field as words."""
+    return name.replace("_", " ")
+
+
+@register.filter
 def hundred(share: float) -> str:
     """Return a share as a bare percentage for a form's field."""
     return f"{share * 100:g}"

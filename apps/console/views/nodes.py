@@ -9,7 +9,7 @@ from apps.common.clock import now
 from apps.common.errors import NotFound
 from apps.console.selectors.actions import actions_listed
 from apps.console.selectors.gauges import CHARTS, chart_of, charts_listed
-from apps.console.selectors.nodes import ledger_lines, node_card, nodes_page
+from apps.console.selectors.nodes import ledger_lines, node_card, node_to_show, nodes_page
 from apps.console.selectors.plotly import plotly_tag
 from apps.console.selectors.timeline import latest_first
 from apps.console.views.kit import page, render_page, render_part
@@ -25,7 +25,7 @@ def nodes(request: HttpRequest, *, who: Principal) -> HttpResponse:
     """Show a cluster's nodes, with the one that `?node=` names beside them."""
     moment = now()
     found = nodes_page(cluster_name=request.GET.get("cluster", ""), now=moment)
-    chosen = request.GET.get("node", "")
+    chosen = request.GET.get("node", "") or node_to_show(found)
     context: dict[str, Any] = {"page": found, "chosen": chosen}
     if chosen and found.cluster:
         context["card"] = node_card(node_by_code(f"{found.cluster.name}:{chosen}"), who=who, now=moment)

@@ -53,8 +53,10 @@ def _show(request: HttpRequest, who: Principal, **more: Any) -> HttpResponse:
         "notices": notices_latest(limit=20),
     }
     if admin:
+        tokens = tokens_all()
         context |= {
-            "tokens": tokens_all(),
+            "tokens": [token for token in tokens if token.revoked_at is None],
+            "revoked": [token for token in tokens if token.revoked_at is not None],
             "people": people_all(),
             "launchers": _launchers(),
             "targets": notice_targets(),
