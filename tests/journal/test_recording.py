@@ -10,6 +10,7 @@ from apps.journal.choices import Source, StreamKey
 from apps.journal.models import Event
 from apps.journal.selectors import events_after, events_latest, stream_seq
 from apps.journal.services import recording
+from apps.telemetry.selectors.sql import cursor as binary_cursor
 
 
 def write(stream: StreamKey, *texts: str, now: datetime) -> None:
@@ -93,3 +94,26 @@ def test_two_writers_of_one_stream_leave_no_hole_and_no_double(now: datetime) ->
         thread.join()
 
     assert [row.seq for row in events_after(StreamKey.run(3), after=0, limit=1000)] == list(range(1, 121))
+
+
+@pytest.mark.django_db
+class TestTimesOutsideOfTheCalendar:
+    @pytest.mark.parametrize(
+        ("stored", "year"), [("10000-01-01 13:59:59+00", 9000), ("infinity", 9000), ("0044-03-15 00:00:00+00 BC", 1970)]
+    )
+    def test_that_are_stored_already_can_be_read(self, now: datetime, stored: str, year: int) -> None:
+        stream = StreamKey.run(7)
+        write(stream, "before", now=now)
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "INSERT INTO journal_event (stream_kind, stream_id, seq, happened_at, recorded_at, kind, source,"
+                " actor_name, subject, payload) VALUES ('RUN', 7, 2, %s, %s, 'rank.log', 'SENDER', '', '{}', '{}')",
+                [stored, now],
+            )
+
+        rows = events_after(stream, after=0, limit=10)
+        with binary_cursor() as cursor:
+            cursor.execute("SELECT happened_at FROM journal_event ORDER BY seq")
+            binary = [at.year for (at,) in cursor]
+
+        assert [row.happened_at.year for row in rows] == binary == [now.year, year]

@@ -11,8 +11,12 @@ import numpy as np
 import orjson
 import pytest
 
+from apps.journal.choices import StreamKey
+from apps.journal.selectors import events_after
+from apps.runs.selectors import checkpoints_of
 from apps.telemetry.models import Column, Folded, HotBlock, Inbox, NonFinite, Refusal, Series
 from apps.telemetry.selectors.columns import columns_settled
+from apps.telemetry.selectors.facts import facts_of
 from apps.telemetry.services.fold import inbox_fold
 from tests.telemetry.reports import Site, packed
 
@@ -192,6 +196,16 @@ class TestRefusals:
                 "TIME",
                 1,
             ),
+            (
+                {"ranks": [0], "steps": [1], "metrics": {"step_s": [[1]]}, "ended_at": ["9999-12-31T23:59:59-14:00"]},
+                "TIME",
+                1,
+            ),
+            (
+                {"ranks": [0], "steps": [1], "metrics": {"step_s": [[1]]}, "ended_at": ["5000-01-01T00:00:00Z"]},
+                "TIME",
+                1,
+            ),
         ],
     )
     def test_one_bad_value_never_costs_the_rest(self, site: Site, steps: Any, reason: str, count: int) -> None:
@@ -203,6 +217,35 @@ class TestRefusals:
         assert (row.reason, row.count, row.sender) == (reason, count, "trn001")
         assert row.sample
         assert site.value("step_s", [1])[0, 0] == 1
+
+    @pytest.mark.parametrize(
+        "told",
+        ["9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00", "5000-01-01T00:00:00Z", "2026-11-30T12:00:00"],
+    )
+    def test_what_has_a_time_that_cannot_be_is_kept_at_its_receipt(
+        self, site: Site, run: Any, now: datetime, told: str
+    ) -> None:
+        site.put(
+            events=[{"kind": "log", "text": "x", "happened_at": told}],
+            checkpoints=[{"step": 5, "state": "SAVED", "happened_at": told}],
+        )
+
+        site.fold()
+
+        events = events_after(StreamKey.run(run.id), after=0, limit=100)
+        assert {event.happened_at for event in events if event.text == "x"} == {now}
+        assert [fact.happened_at for fact in facts_of(site.attempt_id)] == [now]
+        assert [save.saved_at for save in checkpoints_of(attempt_id=site.attempt_id, limit=9)] == [now]
+        assert (Refusal.objects.get().reason, Refusal.objects.get().count) == ("TIME", 2)
+
+    def test_a_clock_that_is_ahead_tells_times_that_can_be(self, site: Site, now: datetime) -> None:
+        told = (now + timedelta(hours=3)).isoformat()
+        site.put(sent=3 * 3600.0, events=[{"kind": "log", "text": "x", "happened_at": told}])
+
+        site.fold()
+
+        assert not Refusal.objects.exists()
+        assert facts_of(site.attempt_id)[0].happened_at == now + timedelta(hours=3)
 
     def test_packed_numbers_that_do_not_fit_are_refused_and_beats_kept(self, site: Site) -> None:
         short = {"ranks": [0, 1], "steps": [1], "names": ["step_s"], "f32": base64.b64encode(b"\0" * 4).decode()}

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from django.db.models import Q
 
+from apps.common.clock import usable
 from apps.runs.selectors import attempt_by_id, placement_of
 from apps.telemetry.choices import FactKind, OwnerKind
 from apps.telemetry.models import Fact, NonFinite, Refusal, SeriesMetric, Stack
@@ -186,7 +187,7 @@ def _events(raw: bytes) -> list[_Exit]:
 
 
 def _waiting(sender: str, received_at: datetime, event: _Exit) -> FactRow:
-    happened = event.happened_at if event.happened_at is not None and event.happened_at.tzinfo else received_at
+    happened = usable(event.happened_at) or received_at
     return FactRow(
         id=0,
         kind="exit",

@@ -6,11 +6,12 @@ Everything else stays bytes until the fold. Pure functions: bytes in, a row for 
 import hashlib
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from apps.common.clock import usable
 from apps.common.errors import BadRequest
 
 MOST_SEQ = 2**62
@@ -20,9 +21,6 @@ SENDER_LENGTH = 255
 BOOT_LENGTH = 64
 MOST_STEP = 2**53
 """The largest step that JavaScript and float64 can tell from its neighbour."""
-
-OLDEST_AT, NEWEST_AT = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
-"""A time outside of these is none: at the ends of the calendar, a zone moves it to where nobody can read it back."""
 
 _EMPTY = msgspec.Raw(b"")
 _NOTHING = (b"", b"null", b"[]", b"{}")
@@ -95,7 +93,7 @@ def head_read(body: bytes, *, scope_kind: str, default_sender: str) -> Head:
                 _short("sender", usual.sender, SENDER_LENGTH),
                 _short("boot", usual.boot, BOOT_LENGTH),
                 _seq(usual.seq),
-                _usable(usual.sent_at),
+                usable(usual.sent_at),
                 _newest(steps),
                 _some(usual.beats),
                 _exits(usual.events),
@@ -189,11 +187,7 @@ def _time(raw: msgspec.Raw | None) -> datetime | None:
         moment = msgspec.json.decode(raw, type=datetime)
     except msgspec.MsgspecError:
         return None
-    return _usable(moment)
-
-
-def _usable(moment: datetime | None) -> datetime | None:
-    return moment if moment and moment.tzinfo and OLDEST_AT <= moment <= NEWEST_AT else None
+    return usable(moment)
 
 
 def _steps_of(raw: msgspec.Raw | None) -> list[int]:

@@ -16,7 +16,7 @@ from apps.journal.services import Log, recording
 from apps.telemetry.choices import FactKind, OwnerKind, Reason, SeriesKind
 from apps.telemetry.selectors.senders import skew_of
 from apps.telemetry.services.facts import Told, facts_keep, is_current
-from apps.telemetry.services.fold.entries import Numbered, Refusals, numbered
+from apps.telemetry.services.fold.entries import Numbered, Refusals, numbered, times_to_come_refuse
 from apps.telemetry.services.fold.isolating import fold_isolating
 from apps.telemetry.services.fold.taking import FOLD_BYTES, Folded, rows_take
 from apps.telemetry.services.gauges import Gauge, gauges_write
@@ -87,6 +87,7 @@ def _fold_rows(work: _Work, rows: Sequence[WaitingRow], found: Mapping[int, byte
         entry.process.node_id = entry.row.scope_id
         for refused in entry.parsed.refused:
             work.refusals.add(entry.row, refused)
+        times_to_come_refuse(entry.row, entry.process, entry.parsed.events, work.refusals)
         if entry.parsed.drops and not entry.late:
             entry.process.drops = {**entry.process.drops, **entry.parsed.drops}
     _gauges_keep(work, entries, nodes)

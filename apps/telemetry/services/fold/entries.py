@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from operator import attrgetter
 
+from apps.common.clock import has_happened
 from apps.telemetry.choices import Reason
-from apps.telemetry.services.parse import Parsed, Refused
+from apps.telemetry.services.parse import Event, Parsed, Refused, Save
 from apps.telemetry.stores.folded import Key, Process
 from apps.telemetry.stores.inbox import WaitingRow
 
@@ -97,10 +98,20 @@ def offset_note(process: Process, row: WaitingRow) -> None:
 
 
 def refusals_of(entries: Sequence[Entry], refusals: Refusals) -> None:
-    """Take over what the parser refused."""
+    """Take over what the parser refused, and refuse times that had not come yet when their report did."""
     for entry in entries:
         for refused in entry.parsed.refused:
             refusals.add(entry.row, refused)
+        times_to_come_refuse(entry.row, entry.process, [*entry.parsed.events, *entry.parsed.saves], refusals)
+
+
+def times_to_come_refuse(row: WaitingRow, process: Process, items: Iterable[Event | Save], refusals: Refusals) -> None:
+    """Make times absent that lie past the receipt of their report, the sender's skew taken out."""
+    for item in items:
+        at = item.happened_at
+        if at is not None and not has_happened(at.timestamp(), received_at=row.received_at, offset_s=process.offset):
+            refusals.add(row, Refused(Reason.TIME, f"happened_at: {at.isoformat()}, received {row.received_at:%FT%TZ}"))
+            item.happened_at = None
 
 
 def _heard(processes: dict[Key, Process], key: Key, row: WaitingRow) -> None:

@@ -9,13 +9,14 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from apps.common.clock import has_happened
 from apps.engine.tiles.layout import BLOCK
 from apps.engine.tiles.scatter import Rule, Written, scatter
 from apps.telemetry.choices import Reason
 from apps.telemetry.selectors.patches import PATCH
 from apps.telemetry.services.fold.bulk import Bulk, OddValue, bulks_of, ranks_check, refuse, values_check
 from apps.telemetry.services.fold.entries import Entry, Refusals
-from apps.telemetry.services.parse.steps import name_is_usable
+from apps.telemetry.services.parse.steps import Refused, name_is_usable
 from apps.telemetry.stores.hot import Loaded, blocks_load, blocks_save, patches_add
 from apps.telemetry.stores.series import Writing, columns_note, metrics_add
 
@@ -63,7 +64,7 @@ def samples_write(
     series.row.width = max(series.row.width, bounds.world_size or _width(pairs))
     grown = _write_hot(series, pairs, outcome)
     _write_cold(series, pairs)
-    _note_columns(series, entries, pairs, steps, grown, now)
+    _note_columns(series, entries, pairs, steps, grown, refusals, now)
     return outcome
 
 
@@ -208,6 +209,7 @@ def _note_columns(
     pairs: Sequence[tuple[Bulk, Rule]],
     steps: NDArray[np.int64],
     grown: dict[int, int],
+    refusals: Refusals,
     now: datetime,
 ) -> None:
     received = np.array([entry.row.received_at.timestamp() for entry in entries])
@@ -219,8 +221,13 @@ def _note_columns(
     for entry in entries:
         for samples in entry.parsed.samples:
             for step, at in zip(samples.steps, samples.ended_at or (), strict=False):
-                if at == at and step in known:
+                if at != at or step not in known:
+                    continue
+                if has_happened(at, received_at=entry.row.received_at, offset_s=entry.process.offset):
                     ended[step].append(at)
+                else:
+                    told = f"ended_at of step {step}: {datetime.fromtimestamp(at, UTC).isoformat()}"
+                    refusals.add(entry.row, Refused(Reason.TIME, told))
     columns_note(
         series,
         steps=steps.tolist(),

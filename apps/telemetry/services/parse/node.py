@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 
+from apps.common.clock import usable
 from apps.fleet.services import GpuSeen
 from apps.telemetry.choices import Reason
-from apps.telemetry.services.parse.parts import Event, items_parse, text_clean
+from apps.telemetry.services.parse.parts import Event, items_parse, text_clean, times_check
 from apps.telemetry.services.parse.steps import SAMPLE_LENGTH, WORDS, Refused, name_is_usable
 
 MOST_GPUS = 64
@@ -68,6 +69,7 @@ def node_parse(body: bytes) -> NodeParsed:
         except (msgspec.MsgspecError, RecursionError) as error:
             found.refused.append(Refused(Reason.UNREADABLE, f"samples: {error}"[:SAMPLE_LENGTH]))
     found.events = items_parse(Event, parts.get("events", _EMPTY), found.refused)
+    times_check(found.events, found.refused)
     if _given(parts, "drops"):
         try:
             found.drops = {
@@ -149,8 +151,8 @@ def _at(parts: Mapping[str, msgspec.Raw], found: NodeParsed) -> datetime | None:
     if not _given(parts, "at"):
         return None
     try:
-        moment = _moment.decode(parts["at"])
-        if moment.tzinfo is not None:
+        moment = usable(_moment.decode(parts["at"]))
+        if moment is not None:
             return moment
     except msgspec.MsgspecError:
         pass

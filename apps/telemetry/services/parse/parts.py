@@ -6,6 +6,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from apps.common.clock import usable
 from apps.telemetry.choices import Reason
 from apps.telemetry.services.parse.steps import SAMPLE_LENGTH, Refused
 
@@ -88,6 +89,14 @@ def items_parse(kind: type[Item], raw: bytes | msgspec.Raw, refused: list[Refuse
         return found
     except (msgspec.MsgspecError, RecursionError):
         return list(_one_by_one(kind, raw, refused))
+
+
+def times_check(items: Iterable[Save | Event], refused: list[Refused]) -> None:
+    """Make a time that cannot be used absent; what was told with it stays."""
+    for item in items:
+        if item.happened_at is not None and usable(item.happened_at) is None:
+            refused.append(Refused(Reason.TIME, f"happened_at: {item.happened_at.isoformat()}"))
+            item.happened_at = None
 
 
 def text_clean(text: str | None, *, length: int = TEXT_LENGTH) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from apps.telemetry.choices import Reason
-from apps.telemetry.services.parse.parts import Beat, Event, Place, Save, items_parse
+from apps.telemetry.services.parse.parts import Beat, Event, Place, Save, items_parse, times_check
 from apps.telemetry.services.parse.steps import SAMPLE_LENGTH, Refused, Samples, Steps, steps_parse
 
 _EMPTY = msgspec.Raw(b"")
@@ -76,8 +76,10 @@ def _lists(found: Parsed, placement: Any, checkpoints: Any, events: Any, drops: 
         found.places = items_parse(Place, placement, found.refused)
     if bytes(checkpoints):
         found.saves = items_parse(Save, checkpoints, found.refused)
+        times_check(found.saves, found.refused)
     if bytes(events):
         found.events = items_parse(Event, events, found.refused)
+        times_check(found.events, found.refused)
     if bytes(drops) not in (b"", b"null"):
         try:
             found.drops = {name[:80].replace("\x00", ""): n for name, n in list(_drops.decode(drops).items())[:32]}

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from apps.common.clock import usable
 from apps.engine.tiles.hot import ABSENT
 from apps.telemetry.choices import Reason
 
@@ -208,14 +209,14 @@ def _ended(part: Steps, refused: list[Refused]) -> tuple[float, ...] | None:
     try:
         return tuple([_unix(moment) for moment in part.ended_at])
     except ValueError:
-        naive = [moment for moment in part.ended_at if moment is not None and moment.tzinfo is None]
-        refused.append(Refused(Reason.TIME, f"ended_at: {naive[0].isoformat()}", len(naive)))
-        return tuple(_NOT_TOLD if moment in naive else _unix(moment) for moment in part.ended_at)
+        wrong = [moment for moment in part.ended_at if moment is not None and usable(moment) is None]
+        refused.append(Refused(Reason.TIME, f"ended_at: {wrong[0].isoformat()}", len(wrong)))
+        return tuple(_unix(usable(moment)) for moment in part.ended_at)
 
 
 def _unix(moment: datetime | None) -> float:
     if moment is None:
         return _NOT_TOLD
-    if moment.tzinfo is None:
-        raise ValueError("a time without a zone")
+    if usable(moment) is None:
+        raise ValueError("a time that cannot be used")
     return moment.timestamp()
