@@ -228,7 +228,7 @@ class Slurm:
             "SelectType=select/cons_tres",
             "SelectTypeParameters=CR_Core",
             "SchedulerType=sched/backfill",
-            "SchedulerParameters=sched_interval=2,bf_interval=5,requeue_delay=1",
+            "SchedulerParameters=sched_interval=1,bf_interval=2,requeue_delay=1",
             "MpiDefault=none",
             "ReturnToService=1",
             "SlurmdTimeout=8",

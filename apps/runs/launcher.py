@@ -84,8 +84,10 @@ def _check_needs(setting: LauncherSetting) -> None:
     if setting.kind == "LOCAL":
         if not setting.command:
             raise BadRequest("launcher.command: a local launcher needs the program and its arguments, as a list.")
-        if setting.directory and not setting.directory.startswith("/"):
-            raise BadRequest("launcher.directory: must be a path from the root, such as /srv/train.")
+    if setting.kind in ("LOCAL", "SLURM") and setting.directory and not setting.directory.startswith("/"):
+        raise BadRequest("launcher.directory: must be a path from the root, such as /srv/train.")
+    if setting.kind == "SLURM" and setting.script and not setting.script.startswith("#!"):
+        raise BadRequest("launcher.script: must begin with #! and the path of an interpreter, as sbatch wants it.")
     if setting.kind == "WEBHOOK":
         parts = urlsplit(setting.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:

@@ -37,6 +37,8 @@ class TestLauncherChecked:
             {"kind": "LOCAL", "command": ["a", 1]},
             {"kind": "LOCAL", "command": ["a\0b"]},
             {**LOCAL, "directory": "train"},
+            {"kind": "SLURM", "directory": "train"},
+            {"kind": "SLURM", "script": "srun python train.py"},
             {**LOCAL, "environment": {"A": 1}},
             {**LOCAL, "environment": {"A=B": "x"}},
             {**LOCAL, "environment": ["A"]},

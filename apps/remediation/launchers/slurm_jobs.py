@@ -65,12 +65,14 @@ def queue_words(job: SlurmJob) -> str:
 def names_spelled(known: Collection[str], wanted: Iterable[frozenset[str]]) -> tuple[list[str], list[str]]:
     """Return nodes as Slurm spells them, and those of which it knows no name; `wanted` holds every name of each.
 
+    Only whole names count: what is cut to a short name may be another machine.
+
     >>> names_spelled({"trn001"}, [frozenset({"trn001.site", "trn001"}), frozenset({"login"})])
     (['trn001'], ['login'])
     """
     spelled, unknown = [], []
     for names in wanted:
-        found = sorted(names & set(known)) or sorted({name.partition(".")[0] for name in names} & set(known))
+        found = sorted(names & set(known))
         if found:
             spelled.append(found[0])
         else:

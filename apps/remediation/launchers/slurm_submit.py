@@ -89,8 +89,6 @@ def batch_of(order: OrderInHand) -> tuple[list[str], str]:
     options = list(setting.command[:program])
     if setting.script:
         options, script = list(setting.command), setting.script
-        if not script.startswith("#!"):
-            raise LaunchRefused("launcher.script: must begin with #! and the path of an interpreter")
         given = [word for line in _DIRECTIVE.findall(script) for word in line.split()]
         if program is not None:
             raise LaunchRefused("launcher.command: beside a script it may hold options of sbatch only")

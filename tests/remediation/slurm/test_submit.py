@@ -133,7 +133,6 @@ class TestSubmit:
             ({"command": ["--array=0-9", "/bin/true"]}, "--array"),
             ({"command": ["--comment=mine", "/bin/true"]}, "--comment"),
             ({"command": ["--nodes=1"]}, "no program"),
-            ({"script": "echo"}, "#!"),
             ({"script": "#!/bin/sh\n#SBATCH --array=0-9\necho"}, "--array"),
             ({"command": ["/bin/true"], "environment": {"A,B": "1"}}, "A,B"),
             ({"command": ["--partition=none", "/bin/true"]}, "partition"),
