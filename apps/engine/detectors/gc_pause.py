@@ -183,7 +183,7 @@ def _says(who: str, look: Look, closed: CloseReason | None) -> str:
     if closed is CloseReason.RECOVERED:
         return "Garbage collection no longer holds the run up."
     pause = "pauses" if who != "Ranks" else "pause"
-    return f"{who} {pause} to collect garbage: a step takes {in_words(look.lost_s)} longer in the mean."
+    return f"{who} {pause} to collect garbage: a step takes {in_words(look.lost_s)} longer on average."
 
 
 def _why(look: Look, rank: int | None, world: int) -> str:
