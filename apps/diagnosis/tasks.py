@@ -22,9 +22,15 @@ def windows_evaluate(*, attempt_id: int, **_later: Any) -> None:
 
 @shared_task(name="diagnosis.windows_sweep")
 def windows_sweep(**_later: Any) -> None:
-    """Do the same for every attempt that is due; each gets one look, whoever has more to see goes on in what is left."""
+    """Do the same for every attempt that is due; each gets one look, whoever has more to see goes on in what is left.
+
+    Then look at attempts that are over, and of which something came late."""
     until = monotonic() + LOOK_S
-    each_apart(services.windows_due(now=now()), lambda attempt_id: _windows_look(attempt_id, until=until))
+    try:
+        each_apart(services.windows_due(now=now()), lambda attempt_id: _windows_look(attempt_id, until=until))
+    finally:
+        unseen = services.attempts_unseen(now=now())
+        each_apart(unseen, lambda attempt_id: services.attempt_catch_up(attempt_id=attempt_id, now=now()))
 
 
 @shared_task(name="diagnosis.clocks_sweep")

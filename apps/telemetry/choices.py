@@ -48,6 +48,10 @@ class Which(TextChoices):
 class Reason(TextChoices):
     """Why something was not taken over; the label is the sentence that people read."""
 
+    KEPT_WAITING = (
+        "KEPT_WAITING",
+        "Paceline cannot take these reports in for a fault of its own. They are kept and tried again.",
+    )
     UNREADABLE = "UNREADABLE", "The report, or this part of it, has another form than reports have."
     SHAPE = "SHAPE", "The numbers don't fit the lists of ranks, steps and metrics beside them."
     RANK_OUTSIDE = "RANK_OUTSIDE", "The attempt has no such rank."

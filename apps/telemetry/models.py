@@ -42,6 +42,27 @@ class FoldCall(models.Model):
         constraints = [models.UniqueConstraint(fields=["owner_kind", "owner_id"], name="telemetry_foldcall_key")]
 
 
+class FoldStop(models.Model):
+    """An owner of whose waiting reports none could be folded: the fault is ours. They wait, and are tried again at
+    `until_at`, each time later; the row goes with the first fold that goes well."""
+
+    owner_kind = models.CharField(max_length=7, choices=OwnerKind.choices)
+    owner_id = models.BigIntegerField()
+    tries = models.IntegerField()
+    began_at = models.DateTimeField()
+    until_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["owner_kind", "owner_id"], name="telemetry_foldstop_key")]
+
+
+class News(models.Model):
+    """An attempt that was over when reports of it were folded: nobody has looked at them. `version` grows with each fold."""
+
+    attempt_id = models.BigIntegerField(unique=True)
+    version = models.BigIntegerField(default=1)
+
+
 class DoorBeat(models.Model):
     """The heartbeat of one process's report door; `accepting_since` is null while it cannot accept."""
 
@@ -270,6 +291,7 @@ class Fact(models.Model):
     class Meta:
         indexes = [
             models.Index(fields=["attempt_id", "id"], name="telemetry_fact_attempt"),
+            models.Index(fields=["attempt_id", "id"], condition=models.Q(kind="EXIT"), name="telemetry_fact_exits"),
             models.Index(fields=["node_id", "id"], name="telemetry_fact_node"),
             models.Index(fields=["fingerprint", "-until_at"], name="telemetry_fact_text"),
             models.Index(

@@ -18,6 +18,7 @@ from apps.telemetry.models import Column, Folded, HotBlock, Inbox, NonFinite, Re
 from apps.telemetry.selectors.columns import columns_settled
 from apps.telemetry.selectors.facts import facts_of
 from apps.telemetry.services.fold import inbox_fold
+from apps.telemetry.services.fold.isolating import NothingFolds
 from tests.telemetry.reports import Site, packed
 
 pytestmark = pytest.mark.django_db
@@ -316,11 +317,12 @@ class TestRefusals:
             site.put(sender=f"s{n}", beats=[{"rank": 1, "step": 1}])
         with monkeypatch.context() as patched:
             patched.setattr(fold, "samples_write", broken)
-            with pytest.raises(RuntimeError, match="a fault of ours"):
+            with pytest.raises(NothingFolds) as told:
                 site.fold()
 
+        assert str(told.value.__cause__) == "a fault of ours"
         assert Inbox.objects.count() == 5
-        assert site.fold().reports == 5
+        assert site.fold(5).reports == 5
 
     def test_more_metrics_than_a_run_may_have_are_refused(self, site: Site) -> None:
         names = [f"m{n}" for n in range(70)]

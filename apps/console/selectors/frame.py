@@ -8,10 +8,13 @@ from apps.fleet.selectors import clusters_all
 from apps.incidents.selectors import blind_since, incidents_open_count
 from apps.runs.limits import limit_value
 from apps.runs.selectors import RunRow, attempts_by_id, runs_all
-from apps.telemetry.selectors import door_state, senders_expected
+from apps.telemetry.selectors import door_state, senders_expected, senders_heard
 
 ACTIVE = frozenset({"RUNNING", "SLOW", "HUNG", "SILENT", "STARTING", "STOPPED", "GAVE_UP", "RESTARTING", "QUEUED"})
 """A run in one of these states stands among those that go on or need somebody; only a finished one has ended."""
+
+MOST_ASKED = 8
+"""Runs with silent senders of which is asked who has left them. Where more are silent at once it is not for having left."""
 
 BLIND_S = 30.0
 """All senders silent for this long is told across the page; before that the top bar's word is enough."""
@@ -74,12 +77,16 @@ def watch_read(active: list[RunRow], *, now: datetime) -> Watch:
 
 def _senders(active: list[RunRow], *, now: datetime) -> tuple[int, list[str], datetime | None]:
     """Return how many senders that should speak are heard, the names of the silent ones, the newest report's time."""
-    heard, silent, newest = 0, [], None
+    heard, silent, newest, asked = 0, [], None, 0
     is_open = {run.attempt_id: run for run in active if run.attempt_id is not None and run.attempt_state == "OPEN"}
+    known = senders_heard(list(is_open))
     for attempt in attempts_by_id(is_open).values():
-        run = is_open[attempt.id]
+        run, senders = is_open[attempt.id], known[attempt.id]
         within = timedelta(seconds=limit_value(run.limits, "no_telemetry_s"))
-        for sender in senders_expected(attempt, within=within, now=now):
+        if asked < MOST_ASKED and any(now - sender.last_received_at > within for sender in senders):
+            senders = senders_expected(attempt, within=within, now=now, known=senders)
+            asked += 1
+        for sender in senders:
             newest = max(newest or sender.last_received_at, sender.last_received_at)
             if now - sender.last_received_at <= within:
                 heard += 1

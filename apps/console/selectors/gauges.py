@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from apps.console import figures, words
 from apps.engine.tiles.metrics import metric_of
 from apps.fleet.selectors import NodeRow
-from apps.telemetry.selectors.gauges import node_gauges
+from apps.telemetry.selectors import newest_of, node_gauges
 
 FRESH = timedelta(minutes=5)
 SHOWN = timedelta(hours=2)
@@ -59,14 +59,7 @@ def gauges_now(node: NodeRow, *, now: datetime) -> str:
 def gauges_newest(node: NodeRow, metrics: tuple[str, ...], *, now: datetime) -> dict[str, NDArray[np.float32]]:
     """Return the newest value of each row of some gauges, NaN where a row has none of late; absent gauges are left out."""
     found = node_gauges(node.id, metrics=metrics, since=now - FRESH, until=now)
-    return {name: _newest(values) for name, (_, values) in found.items() if values.size}
-
-
-def _newest(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    known = np.isfinite(values)
-    last = values.shape[1] - 1 - np.argmax(known[:, ::-1], axis=1)
-    newest = values[np.arange(len(values)), last]
-    return np.where(known.any(axis=1), newest, np.nan).astype(np.float32)
+    return {name: newest_of(values) for name, (_, values) in found.items() if values.size}
 
 
 def charts_listed(node: NodeRow, *, now: datetime) -> list[tuple[str, str]]:

@@ -2,13 +2,12 @@
 
 from datetime import datetime
 
-import numpy as np
-
 from apps.console.figures import gaps
-from apps.console.selectors.gauges import gauges_newest
+from apps.console.selectors.gauges import FRESH
 from apps.console.selectors.ranks import paces_by_node
 from apps.fleet.selectors import NodeRow
 from apps.runs.selectors import RunRow
+from apps.telemetry.selectors import gauges_newest
 
 MOST_RUNS = 20
 """Runs whose ranks are compared for one map."""
@@ -22,10 +21,7 @@ def overlay_values(
     for run in runs[:MOST_RUNS]:
         for node_id, ratios in paces_by_node(run).items():
             found.setdefault(node_id, {}).setdefault("straggle", []).extend(ratios)
-    for node in nodes:
-        if node.telemetry_state != "FRESH":
-            continue
-        heat = gauges_newest(node, ("temperature_c",), now=now).get("temperature_c")
-        if heat is not None and np.isfinite(heat).any():
-            found.setdefault(node.id, {})["temperature"] = gaps(heat)
+    fresh = [node for node in nodes if node.telemetry_state == "FRESH"]
+    for node_id, heat in gauges_newest(fresh, metric="temperature_c", since=now - FRESH, until=now).items():
+        found.setdefault(node_id, {})["temperature"] = gaps(heat)
     return found

@@ -2,8 +2,10 @@
 
 from apps.diagnosis.services.evaluate import (
     Looked,
+    attempt_catch_up,
     attempts_due,
     attempts_settle,
+    attempts_unseen,
     clocks_evaluate,
     windows_due,
     windows_evaluate,
@@ -18,8 +20,10 @@ from apps.diagnosis.services.findings import (
 
 __all__ = [
     "Looked",
+    "attempt_catch_up",
     "attempts_due",
     "attempts_settle",
+    "attempts_unseen",
     "clocks_evaluate",
     "finding_absorbed",
     "finding_considered",

@@ -1,18 +1,18 @@
 """Running the detectors of an attempt: state, findings and watermark in one transaction under the attempt's lock."""
 
-import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import connection
+from django.db.models import Exists, OuterRef
 
-from apps.diagnosis.choices import AnswerKind, CloseReason, FindingState
+from apps.diagnosis.choices import CloseReason, FindingState
 from apps.diagnosis.models import DetectorState, Finding
-from apps.diagnosis.services.findings import findings_close, findings_lock, verdict_take
+from apps.diagnosis.services.findings import findings_close, findings_lock
+from apps.diagnosis.services.looking import RECORD, look, look_back, speaks_of_the_dead
 from apps.diagnosis.services.status import best_pace_learn, run_status_refresh
 from apps.diagnosis.services.windows import (
-    Scene,
     beats_of,
     columns_of,
     nonfinite_in,
@@ -23,26 +23,19 @@ from apps.diagnosis.services.windows import (
 from apps.engine.detection import (
     NEIGHBOUR_STEPS,
     PAUSES,
-    Answer,
     Class,
     Columns,
     Detector,
     Nonfinite,
-    State,
-    StateUnreadable,
     Trigger,
-    Undecided,
-    Verdict,
-    Window,
 )
 from apps.engine.detectors import registry
-from apps.journal.services import Log, recording
+from apps.journal.services import recording
 from apps.runs.choices import AttemptState
 from apps.runs.models import Attempt
 from apps.runs.selectors import AttemptRow, attempt_by_id, run_by_id
-from apps.telemetry.selectors import SettledColumns, columns_settled, nonfinite_of
-
-log = logging.getLogger(__name__)
+from apps.telemetry.selectors import SettledColumns, attempt_news, attempts_with_news, columns_settled, nonfinite_of
+from apps.telemetry.services.news import attempt_news_seen
 
 COLUMNS_AT_ONCE = 256
 CELLS_AT_ONCE = 2**20
@@ -57,6 +50,12 @@ MOST_BAD = 10_000
 
 LAST_LOOK = timedelta(seconds=60)
 """How long after its end an attempt is still looked at: exits and their reports come a little later than the end."""
+
+MAKE_UP = timedelta(days=1)
+"""How long after its end an attempt that nobody looked at is still found by the clock; past that a report of it does it."""
+
+LAST = "_last"
+"""The row of DetectorState that says an attempt had its last look."""
 
 LOCK_SPACE = 0x70_6C_64_67
 """First key of the advisory locks of diagnosis; the second is the attempt."""
@@ -104,7 +103,7 @@ def windows_evaluate(*, attempt_id: int, now: datetime) -> Looked:
             new = columns if mark is None else _after(columns, mark)
             if len(new):
                 window = window_of(scene, now=now, columns=new, beats=beats, nonfinite=_between(bad, new))
-                _look(detector, window, scene, row, journal=journal, now=now)
+                look(detector, window, scene, row, journal=journal, now=now)
         best = best_pace_learn(attempt_id=attempt_id, columns=columns, is_slow=run.slow, now=now)
         run_status_refresh(run_by_id(run.id), attempt_id=attempt_id, best_step_s=best)
         return Looked(fresh, more=fresh == most)
@@ -127,15 +126,28 @@ def clocks_evaluate(*, attempt_id: int, now: datetime) -> None:
         for detector in registry().values():
             if detector.trigger == Trigger.COLUMNS:
                 continue
-            if attempt.state == AttemptState.ENDED and not _speaks_of_the_dead(detector):
+            if attempt.state == AttemptState.ENDED and not speaks_of_the_dead(detector):
                 continue  # in an attempt that is over nothing moves, beats or ages any more
-            _look(detector, window, scene, states.get(detector.cause), journal=journal, now=now)
+            look(detector, window, scene, states.get(detector.cause), journal=journal, now=now)
+        look_back(scene, states.get(RECORD), journal=journal, now=now)
         run_status_refresh(run_by_id(run.id), attempt_id=attempt_id, best_step_s=None)
 
 
-def _speaks_of_the_dead(detector: Detector) -> bool:
-    """Return whether a detector has something to say of an attempt that is over: who left it, and how."""
-    return detector.needs.exits and detector.class_ != Class.WATCHING
+def attempt_catch_up(*, attempt_id: int, now: datetime) -> None:
+    """Look once more at an attempt that is over: reports of it were folded, or its last look was missed."""
+    with recording(now=now):
+        news = attempt_news(attempt_id)
+        if not _lock(attempt_id):
+            return
+        windows_evaluate(attempt_id=attempt_id, now=now)  # what is more than one look takes is remembered (BEHIND)
+        clocks_evaluate(attempt_id=attempt_id, now=now)
+        _last_look_note(attempt_id, now=now)
+        if news is not None:
+            attempt_news_seen(attempt_id=attempt_id, version=news)
+
+
+def _last_look_note(attempt_id: int, *, now: datetime) -> None:
+    DetectorState.objects.update_or_create(attempt_id=attempt_id, cause=LAST, defaults={"evaluated_at": now})
 
 
 def attempts_due(*, now: datetime) -> list[int]:
@@ -144,6 +156,17 @@ def attempts_due(*, now: datetime) -> list[int]:
         ended_at__gte=now - LAST_LOOK
     )
     return list(open_or_fresh.order_by("pk").values_list("pk", flat=True))
+
+
+def attempts_unseen(*, now: datetime) -> list[int]:
+    """Return attempts that are over of which something was folded since they were looked at, oldest first.
+
+    Among them are those that ended while nobody looked: their last look is made up for.
+    """
+    looked = DetectorState.objects.filter(attempt_id=OuterRef("pk"), cause=LAST)
+    over = Attempt.objects.filter(state=AttemptState.ENDED, world_size__gt=0)
+    missed = over.filter(ended_at__gte=now - MAKE_UP, ended_at__lt=now - LAST_LOOK).exclude(Exists(looked))
+    return sorted({*missed.values_list("pk", flat=True), *attempts_with_news()})
 
 
 def windows_due(*, now: datetime) -> list[int]:
@@ -227,61 +250,3 @@ def _between(bad: Nonfinite, columns: Columns) -> Nonfinite:
     inside = (bad.step >= columns.steps[0]) & (bad.step <= columns.steps[-1])
     metrics = [name for name, keep in zip(bad.metrics, inside, strict=True) if keep]
     return Nonfinite(metrics, bad.step[inside], bad.rank[inside], bad.kind[inside])
-
-
-def _look(
-    detector: Detector, window: Window, scene: Scene, row: DetectorState | None, *, journal: Log, now: datetime
-) -> None:
-    """Let one detector look; an error of its own makes it undecided and never touches its neighbours."""
-    row = row or DetectorState(attempt_id=scene.attempt.id, cause=detector.cause)
-    answers: tuple[Answer, ...]
-    try:
-        state, answers = detector.evaluate(window, _state_of(detector, row))
-        row.memory = state.write()
-    except Exception as error:  # arithmetic only, no database: whatever it is, the others can go on
-        log.exception("detector %s failed on attempt %d", detector.cause, scene.attempt.id)
-        sentence = f"This detector failed on our side ({type(error).__name__}); it is not counted as healthy."
-        answers = (Undecided(detector.cause, (), ("a working detector",), sentence),)
-    if len(window.columns):
-        row.watermark = int(window.columns.steps[-1])
-    row.evaluated_at = now
-    _note(row, answers)
-    row.save()
-    for answer in answers:
-        if isinstance(answer, Verdict):
-            verdict_take(
-                answer, run_id=scene.run.id, attempt_id=scene.attempt.id, late=_is_past(scene), log=journal, now=now
-            )
-    if not any(isinstance(answer, Verdict | Undecided) for answer in answers):
-        # What a detector no longer speaks of although it looked and found nothing is over.
-        forgotten = Finding.objects.filter(attempt_id=scene.attempt.id, cause=detector.cause)
-        findings_close(forgotten, reason=CloseReason.RECOVERED, log=journal, now=now)
-
-
-def _state_of(detector: Detector, row: DetectorState) -> State:
-    """Return what a detector remembers; one whose memory cannot be read begins anew rather than never again."""
-    try:
-        return detector.state_read(row.memory)
-    except StateUnreadable:
-        log.exception("memory of detector %s of attempt %d", detector.cause, row.attempt_id)
-        return detector.state_fresh()
-
-
-def _is_past(scene: Scene) -> bool:
-    """Return whether the attempt is over and the run has moved on: what is found now fills the record only."""
-    return scene.attempt.state == AttemptState.ENDED and scene.run.attempt_id != scene.attempt.id
-
-
-def _note(row: DetectorState, answers: tuple[Answer, ...]) -> None:
-    first = answers[0] if answers else None
-    if isinstance(first, Verdict):
-        row.answer, row.have, row.lack, row.sentence = AnswerKind.VERDICT, [], [], first.verdict
-    elif isinstance(first, Undecided):
-        row.answer, row.have, row.lack, row.sentence = (
-            AnswerKind.UNDECIDED,
-            list(first.have),
-            list(first.lack),
-            first.sentence,
-        )
-    elif first is not None:
-        row.answer, row.have, row.lack, row.sentence = AnswerKind.HEALTHY, list(first.have), [], first.sentence

@@ -69,7 +69,7 @@ def _open(verdict: Verdict, *, run_id: int, attempt_id: int, late: bool, log: Lo
     if late:
         row.state, row.closed_at, row.close_reason = FindingState.CLOSED, now, CloseReason.LATE
     row.save()
-    _say(log, row, "finding.opened", f"{_certain(row)}: {row.verdict}", now)
+    _say(log, row, "finding.opened", f"{'Seen late: ' if late else ''}{_certain(row)}: {row.verdict}", now)
     _doubt(row)
     return row
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from django.db.models import Q
 
-from apps.diagnosis.choices import FindingState
+from apps.diagnosis.choices import CloseReason, FindingState
 from apps.diagnosis.models import DetectorState, Finding
 from apps.engine.detection import Columns, Level, ProposalKind
 from apps.engine.estimates.progress import BestPace
@@ -30,10 +30,12 @@ def casts_doubt(row: Finding) -> bool:
 def doubted_from(attempt_id: int) -> int | None:
     """Return the step from which on an attempt's saves are suspect, None if none is.
 
-    A finding casts doubt while it is open, and for good if it blamed a machine: wrong numbers need not be NaN.
+    A finding casts doubt while it is open, and for good if it blamed a machine (wrong numbers need not be NaN) or was seen
+    late (nobody saw it end).
     """
     rows = Finding.objects.filter(attempt_id=attempt_id, cause__in=MAKES_SAVES_SUSPECT)
-    doubting = rows.filter(Q(state=FindingState.OPEN) | Q(proposal_kind=ProposalKind.EXCLUDE_NODE))
+    lasting = Q(proposal_kind=ProposalKind.EXCLUDE_NODE) | Q(close_reason=CloseReason.LATE)
+    doubting = rows.filter(Q(state=FindingState.OPEN) | lasting)
     return min((row.since_step for row in doubting if casts_doubt(row) and row.since_step is not None), default=None)
 
 

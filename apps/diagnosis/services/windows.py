@@ -1,10 +1,11 @@
 """From rows of the rooms below to the Window that detectors look at."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import numpy as np
+from django.db.models import Q
 
 from apps.diagnosis.models import Finding
 from apps.engine import detection
@@ -53,7 +54,10 @@ _SPOKEN = {
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What all detectors of one evaluation share: read once."""
+    """What all detectors of one evaluation share: read once.
+
+    `record`: the facts as they would have been heard had nothing held them up, `record_mark`: the newest of them that was
+    held up so long that it is about the past, 0 without any."""
 
     run: RunRow
     attempt: AttemptRow
@@ -62,7 +66,10 @@ class Scene:
     checkpoints: tuple[detection.Checkpoint, ...]
     checkpoint_steps: tuple[int, ...]
     facts: tuple[detection.Fact, ...]
+    record: tuple[detection.Fact, ...]
+    record_mark: int
     past: tuple[detection.PastFault, ...]
+    dismissed: tuple[detection.PastFault, ...]
     stacks: tuple[detection.Stack, ...]
     watch_began_at: float
 
@@ -73,6 +80,8 @@ def scene_read(run: RunRow, attempt: AttemptRow, *, now: datetime) -> Scene:
     names = {row.id: row.name for row in nodes_by_id(placed.node_ids if placed else ()).values()}
     saves = checkpoints_of(run_id=run.id, limit=200)
     exits = facts_of(attempt.id, kinds=("exit",))  # no detector reads lines of logs, of which there may be very many
+    mark = max((fact.id for fact in exits if not fact.current), default=0)
+    past, dismissed = _past(run.id, attempt)
     return Scene(
         run=run,
         attempt=attempt,
@@ -81,7 +90,10 @@ def scene_read(run: RunRow, attempt: AttemptRow, *, now: datetime) -> Scene:
         checkpoints=tuple(_checkpoint(row) for row in reversed(saves)),
         checkpoint_steps=tuple(row.step for row in saves if row.attempt_id == attempt.id),
         facts=tuple(_fact(fact, names) for fact in exits),
-        past=_past(run.id, attempt),
+        record=tuple(_recorded(fact, names) for fact in exits) if mark else (),
+        record_mark=mark,
+        past=past,
+        dismissed=dismissed,
         # Stacks are long, and only a run that stands is asked why: a first look suspects without them.
         stacks=tuple(detection.Stack(row.rank, row.text) for row in stacks_of(attempt.id, limit=MOST_STACKS))
         if run.hang and run.attempt_id == attempt.id
@@ -116,9 +128,16 @@ def window_of(scene: Scene, *, now: datetime, columns: Columns, beats: Beats, no
         facts=scene.facts,
         nonfinite=nonfinite,
         attempts=scene.past,
+        dismissed=scene.dismissed,
         stacks=scene.stacks,
         limits=run.limits,
     )
+
+
+def window_of_record(scene: Scene, *, now: datetime) -> Window:
+    """Return the window of what was told about the past: facts as if heard when they happened, and nothing that is now."""
+    nothing = window_of(scene, now=now, columns=Columns.none(), beats=Beats.none(0), nonfinite=Nonfinite.none())
+    return replace(nothing, facts=scene.record, stacks=())
 
 
 def run_failed(attempt: AttemptRow) -> bool:
@@ -220,21 +239,33 @@ def _fact(fact: FactRow, names: Mapping[int, str]) -> detection.Fact:
         code=fact.code,
         signal=fact.signal,
         text=fact.text,
+        current=fact.current,
     )
 
 
-def _past(run_id: int, attempt: AttemptRow) -> tuple[detection.PastFault, ...]:
-    rows = Finding.objects.filter(run_id=run_id, attempt__number__lt=attempt.number).select_related("attempt")
-    return tuple(
-        detection.PastFault(
-            attempt=row.attempt.number,
-            cause=row.cause,
-            node=row.subject.get("node"),
-            rank=row.subject.get("rank"),
-            step=row.since_step,
+def _recorded(fact: FactRow, names: Mapping[int, str]) -> detection.Fact:
+    return replace(_fact(fact, names), heard_at=fact.ours_at.timestamp(), current=True)
+
+
+def _past(run_id: int, attempt: AttemptRow) -> tuple[tuple[detection.PastFault, ...], tuple[detection.PastFault, ...]]:
+    """Return what was found in earlier attempts and let stand, and what of this one people dismissed."""
+    earlier = Q(attempt__number__lt=attempt.number, muted_for_good=False)
+    own = Q(attempt_id=attempt.id, muted_for_good=True)
+    rows = Finding.objects.filter(earlier | own, run_id=run_id).select_related("attempt").order_by("-found_at")
+    found = [
+        (
+            row.attempt_id == attempt.id,
+            detection.PastFault(
+                attempt=row.attempt.number,
+                cause=row.cause,
+                node=row.subject.get("node"),
+                rank=row.subject.get("rank"),
+                step=row.since_step,
+            ),
         )
-        for row in rows.order_by("-found_at")[:MOST_PAST]
-    )
+        for row in rows[:MOST_PAST]
+    ]
+    return tuple(fault for is_own, fault in found if not is_own), tuple(fault for is_own, fault in found if is_own)
 
 
 def _fit(array: np.ndarray, size: int) -> np.ndarray:

@@ -55,6 +55,7 @@ class Fact:
     """One event of the attempt (`kind` exit | log | xid | note | phase | stack), with the sender's time beside ours.
 
     `happened_at` is on the sender's clock: it orders facts of one sender and nothing else.
+    `current`: it is about now. What a spool told hours later is not: it is known, but no reason to act.
     `signal` is positive (9, 15); a negative exit code means the same.
     """
 
@@ -67,6 +68,7 @@ class Fact:
     code: int | None = None
     signal: int | None = None
     text: str = ""
+    current: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class PastFault:
-    """A verdict of an earlier attempt of the same run, for causes that come again."""
+    """A verdict about the same run that was reached before, for causes that come again."""
 
     attempt: int
     cause: str
@@ -109,8 +111,9 @@ class Window:
     `columns` holds the columns settled since the detector's last evaluation, each exactly once (none for CLOCK and
     FACTS). `facts` and `checkpoints` may repeat what earlier windows held; detectors count by identity, never by
     arrival. `watch_began_at`: since when Paceline could hear; clocks count from there at the earliest, and start anew
-    after a blind period. `attempts`: verdicts of the run's earlier attempts. `stacks`: one a rank at most. `limits`: what
-    was set for the run; what is missing has the detector's default.
+    after a blind period. `attempts`: verdicts of the run's earlier attempts that people let stand; `dismissed`: those of this
+    attempt that they did not. `stacks`: one a rank at most. `limits`: what was set for the run; what is missing has the
+    detector's default.
     """
 
     now: float
@@ -124,6 +127,7 @@ class Window:
     node_series: Mapping[str, NodeSeries] = field(default_factory=dict)
     nonfinite: Nonfinite = field(default_factory=Nonfinite.none)
     attempts: Sequence[PastFault] = ()
+    dismissed: Sequence[PastFault] = ()
     stacks: Sequence[Stack] = ()
     limits: Mapping[str, float] = field(default_factory=dict)
 

@@ -31,9 +31,9 @@ class Exits:
         self.gone: NDArray[np.bool_] = arrays["gone"].copy() if "gone" in arrays else np.zeros(world_size, np.bool_)
 
     def take(self, facts: Sequence[Fact]) -> None:
-        """Count failed exits; each rank once, whatever repeats."""
+        """Count failed exits; each rank once, whatever repeats. What was told of the past says nothing of who is lost now."""
         for fact in facts:
-            rank = fact.rank if failed(fact) else None
+            rank = fact.rank if fact.current and failed(fact) else None
             if rank is None or not 0 <= rank < len(self.gone) or self.gone[rank]:
                 continue
             self.gone[rank] = True

@@ -90,7 +90,9 @@ def evaluate(window: Window, state: State) -> tuple[State, tuple[Answer, ...]]:
 
 def _crashed(window: Window, pace: Pace) -> bool:
     """Whether a rank failed and the run has not gone on without it: then that is why it stands."""
-    return any(failed(fact) and not pace.outlived(fact.heard_at, window.limits) for fact in window.facts)
+    return any(
+        fact.current and failed(fact) and not pace.outlived(fact.heard_at, window.limits) for fact in window.facts
+    )
 
 
 def _is_of_the_lost(window: Window, found: dict[str, Any], who: Presence) -> bool:

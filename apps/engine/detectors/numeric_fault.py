@@ -180,7 +180,8 @@ def _history(window: Window, one: Mapping[str, Any], episodes: Sequence[Sequence
     """
     node, since = one["node"], one["since"]
     past = [(fault.step, fault.node) for fault in window.attempts if fault.cause == CAUSE and fault.node]
-    own = [(int(step), str(where)) for step, where in episodes if step != since]
+    denied = {(fault.step, fault.node) for fault in window.dismissed if fault.cause == CAUSE}
+    own = [(int(step), str(where)) for step, where in episodes if step != since and (step, where) not in denied]
     again = {step for step, where in [*past, *own] if where == node and (step != since or _lasts(one))}
     moved = any(where != node and step == since for step, where in past)
     return len(again), moved

@@ -80,11 +80,15 @@ def _absorb(row: FindingRow, *, now: datetime) -> int:
 
 
 def _opens(row: FindingRow) -> bool:
-    return row.level != "INFO" and row.state == FindingState.OPEN and row.close_reason != CloseReason.LATE
+    return row.level != "INFO" and row.state == FindingState.OPEN
 
 
 def _incident_of(row: FindingRow, *, log: Log) -> Incident | None:
-    """Return the incident a finding belongs to: its own, that of its place, or that of its origin."""
+    """Return the incident a finding belongs to: its own, that of its place, or that of its origin.
+
+    What was seen late belongs to none: nobody is told of it, and it changes nothing that people deal with now."""
+    if row.close_reason == CloseReason.LATE:
+        return None
     # Locked: who works on an incident and who absorbs into it take turns.
     open_ones = Incident.objects.select_for_update(no_key=True).filter(run_id=row.run_id, state__in=UNRESOLVED)
     if row.incident_id is not None:

@@ -22,10 +22,18 @@ from apps.telemetry.selectors.facts import (
     refusals_of,
     stacks_of,
 )
-from apps.telemetry.selectors.gauges import GaugeRow, gauges_known, gauges_version, node_gauges
+from apps.telemetry.selectors.gauges import (
+    GaugeRow,
+    gauges_known,
+    gauges_newest,
+    gauges_version,
+    newest_of,
+    node_gauges,
+)
 from apps.telemetry.selectors.leaving import Leaving, ranks_left, senders_expected
+from apps.telemetry.selectors.news import attempt_news, attempts_with_news
 from apps.telemetry.selectors.ranks import RanksNow, ranks_now
-from apps.telemetry.selectors.senders import SenderRow, senders_of
+from apps.telemetry.selectors.senders import SenderHeard, SenderRow, senders_heard, senders_of
 from apps.telemetry.selectors.series import SeriesRow, series_of
 
 __all__ = [
@@ -37,10 +45,13 @@ __all__ = [
     "NonFiniteRow",
     "RanksNow",
     "RefusalRow",
+    "SenderHeard",
     "SenderRow",
     "SeriesRow",
     "SettledColumns",
     "StackRow",
+    "attempt_news",
+    "attempts_with_news",
     "columns_between",
     "columns_newest",
     "columns_read",
@@ -49,14 +60,17 @@ __all__ = [
     "exits_unfolded",
     "facts_of",
     "gauges_known",
+    "gauges_newest",
     "gauges_version",
     "metrics_of",
+    "newest_of",
     "node_gauges",
     "nonfinite_of",
     "ranks_left",
     "ranks_now",
     "refusals_of",
     "senders_expected",
+    "senders_heard",
     "senders_of",
     "series_of",
     "settled_watermark",

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -15,6 +16,9 @@ from apps.telemetry.models import Fact, NonFinite, Refusal, SeriesMetric, Stack
 from apps.telemetry.selectors.series import series_of
 from apps.telemetry.selectors.sql import cursor
 
+CURRENT_S = 600.0
+"""A fact without a step is about now if it happened at most this long before it was sent and received (CONTRACT)."""
+
 MOST_FACTS = 20_000
 MOST_EXITS = 20_000
 """Exit events that wait and are read at once: more than any attempt's crash is told by one second's reports."""
@@ -22,11 +26,14 @@ MOST_EXITS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class FactRow:
-    """One fact; `kind` is the lower-case word of senders. `id` 0: it waits in the inbox still."""
+    """One fact; `kind` is the lower-case word of senders. `id` 0: it waits in the inbox still.
+
+    `happened_at` is by the sender's clock, `ours_at` the same by ours. `current`: it is about now."""
 
     id: int
     kind: str
     happened_at: datetime
+    ours_at: datetime
     received_at: datetime
     sender: str
     rank: int | None
@@ -82,6 +89,29 @@ _exits = msgspec.json.Decoder(list[msgspec.Raw])
 _exit = msgspec.json.Decoder(_Exit)
 
 
+def is_current(*, happened_at: datetime, sent_at: datetime | None, received_at: datetime, offset_s: float) -> bool:
+    """Return whether a fact is about now: by the sender's own clock, and by ours with the skew taken out."""
+    sent = sent_at or received_at
+    aged_s = (sent - happened_at).total_seconds()
+    travelled_s = (received_at - sent).total_seconds() - offset_s
+    return aged_s < CURRENT_S and travelled_s < CURRENT_S
+
+
+def lag_of(least_s: float | None, node_skew_s: float | None = None) -> float:
+    """Return how far a sender's clock is behind ours, in s, from its smallest receive minus send time.
+
+    A report that was held up looks like a clock that is behind: so much is a clock's only if its node's own sender says so,
+    too (`node_skew_s`: how far it is ahead).
+
+    >>> lag_of(0.2), lag_of(7200.0), lag_of(7201.0, -7200.0), lag_of(-3600.0)
+    (0.2, 0.0, 7200.0, -3600.0)
+    """
+    if least_s is None or least_s < CURRENT_S:
+        return least_s or 0.0
+    lag_s = min(least_s, -(node_skew_s or 0.0))
+    return lag_s if lag_s >= CURRENT_S else 0.0
+
+
 def facts_of(attempt_id: int, *, after_id: int = 0, kinds: Sequence[str] = ()) -> list[FactRow]:
     """Return an attempt's facts by id, then exits that wait in the inbox; facts of its nodes since it began are among them.
 
@@ -89,16 +119,18 @@ def facts_of(attempt_id: int, *, after_id: int = 0, kinds: Sequence[str] = ()) -
     """
     attempt = attempt_by_id(attempt_id)
     placement = placement_of(attempt_id)
-    mine = Q(attempt_id=attempt_id)
-    if placement is not None:
-        of_nodes = Q(attempt_id=None, node_id__in=placement.node_ids, received_at__gte=attempt.started_at)
-        if attempt.ended_at is not None:
-            of_nodes &= Q(received_at__lte=attempt.ended_at)
-        mine |= of_nodes
-    rows = Fact.objects.filter(mine, pk__gt=after_id)
-    if kinds:
+    rows = Fact.objects.filter(pk__gt=after_id)
+    if len(kinds) == 1:  # so that the index of exits serves
+        rows = rows.filter(kind=kinds[0].upper())
+    elif kinds:
         rows = rows.filter(kind__in=[kind.upper() for kind in kinds])
-    found = [_row(row) for row in rows.order_by("pk")[:MOST_FACTS]]
+    own = list(rows.filter(attempt_id=attempt_id).order_by("pk")[:MOST_FACTS])
+    if placement is not None:
+        of_nodes = rows.filter(attempt_id=None, node_id__in=placement.node_ids, received_at__gte=attempt.started_at)
+        if attempt.ended_at is not None:
+            of_nodes = of_nodes.filter(received_at__lte=attempt.ended_at)
+        own = sorted([*own, *of_nodes.order_by("pk")[:MOST_FACTS]], key=attrgetter("pk"))[:MOST_FACTS]
+    found = [_row(row) for row in own]
     if not kinds or "exit" in [kind.lower() for kind in kinds]:
         found += exits_unfolded(attempt_id)
     return found
@@ -108,11 +140,20 @@ def exits_unfolded(attempt_id: int) -> list[FactRow]:
     """Return the exits in reports that are not folded yet, oldest report first: a lost rank waits for no inbox."""
     with cursor() as c:
         c.execute(
-            """SELECT sender, received_at, exits FROM telemetry_inbox
-               WHERE owner_kind = %s AND owner_id = %s AND exits IS NOT NULL ORDER BY id LIMIT %s""",
+            """WITH waiting AS MATERIALIZED (
+                   SELECT id, scope_kind, scope_id, sender, received_at, sent_at, exits FROM telemetry_inbox
+                   WHERE owner_kind = %s AND owner_id = %s AND exits IS NOT NULL ORDER BY id LIMIT %s)
+               SELECT w.sender, w.received_at, w.sent_at, w.exits,
+                      (SELECT min(least(f.offset_s, f.offset_before_s)) FROM telemetry_folded f
+                       WHERE (f.scope_kind, f.scope_id, f.sender) = (w.scope_kind, w.scope_id, w.sender))
+               FROM waiting w ORDER BY w.id""",
             (OwnerKind.ATTEMPT.value, attempt_id, MOST_EXITS),
         )
-        return [_waiting(sender, received, event) for sender, received, raw in c for event in _events(raw)]
+        return [
+            _waiting(sender, received, sent, least_s, event)
+            for sender, received, sent, raw, least_s in c
+            for event in _events(raw)
+        ]
 
 
 def nonfinite_of(attempt_id: int, *, after_step: int | None, limit: int) -> list[NonFiniteRow]:
@@ -163,6 +204,7 @@ def _row(row: Fact) -> FactRow:
         id=row.pk,
         kind=FactKind(row.kind).value.lower(),
         happened_at=row.happened_at,
+        ours_at=row.last_at,
         received_at=row.received_at,
         sender=row.payload.get("sender", ""),
         rank=row.rank,
@@ -186,12 +228,17 @@ def _events(raw: bytes) -> list[_Exit]:
     return found
 
 
-def _waiting(sender: str, received_at: datetime, event: _Exit) -> FactRow:
+def _waiting(
+    sender: str, received_at: datetime, sent_at: datetime | None, least_s: float | None, event: _Exit
+) -> FactRow:
     happened = usable(event.happened_at) or received_at
+    own_s = [(received_at - sent_at).total_seconds()] if sent_at is not None else []
+    offset_s = lag_of(min([*own_s, *([] if least_s is None else [least_s])], default=None))
     return FactRow(
         id=0,
         kind="exit",
         happened_at=happened,
+        ours_at=received_at,
         received_at=received_at,
         sender=sender,
         rank=event.rank,
@@ -200,6 +247,6 @@ def _waiting(sender: str, received_at: datetime, event: _Exit) -> FactRow:
         code=event.code,
         signal=event.signal,
         payload={"sender": sender},
-        current=True,
+        current=is_current(happened_at=happened, sent_at=sent_at, received_at=received_at, offset_s=offset_s),
         count=1,
     )

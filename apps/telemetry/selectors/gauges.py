@@ -1,6 +1,6 @@
 """Gauges of nodes and their GPUs over time, in columns of 15 s."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from apps.engine.tiles.metrics import Metric
 from apps.fleet.selectors import NodeRow, node_by_id
 from apps.telemetry.choices import SeriesKind
-from apps.telemetry.selectors.blocks import entities_read
+from apps.telemetry.selectors.blocks import columns_read, entities_read
 from apps.telemetry.selectors.series import SeriesRow, series_of
 
 COLUMN_S = 15
@@ -56,6 +56,49 @@ def node_gauges(node_id: int, *, metrics: Sequence[str], since: datetime, until:
     return found
 
 
+def gauges_newest(
+    nodes: Collection[NodeRow], *, metric: str, since: datetime, until: datetime
+) -> dict[int, NDArray[np.float32]]:
+    """Return for each node the newest value of each row of a gauge since `since`, NaN where a row has none.
+
+    A row is one GPU of the node, by index, or the node itself. Nodes without any value are left out. One read a cluster,
+    however many nodes it has.
+    """
+    steps = np.arange(column_of(since.timestamp()), column_of(until.timestamp()) + 1, dtype=np.int64)[-MOST_COLUMNS:]
+    found: dict[int, NDArray[np.float32]] = {}
+    for cluster_id in sorted({node.cluster_id for node in nodes}):
+        mine = [node for node in nodes if node.cluster_id == cluster_id]
+        for kind in (SeriesKind.GPU, SeriesKind.NODE):
+            series = series_of(kind, cluster_id)
+            if series is None or metric not in series.numbers:
+                continue
+            numbers = {metric: series.numbers[metric]}
+            newest = newest_of(
+                columns_read(series_id=series.id, width=series.width, numbers=numbers, steps=steps)[metric]
+            )
+            for node in mine:
+                slots = _slots(node)[kind]
+                values = np.full(len(slots), np.nan, np.float32)
+                known = slots < len(newest)
+                values[known] = newest[slots[known]]
+                if np.isfinite(values).any():
+                    found[node.id] = values
+    return found
+
+
+def newest_of(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the newest value of each row of [row, t], NaN where a row has none.
+
+    >>> newest_of(np.array([[1.0, 2.0, np.nan], [np.nan, np.nan, np.nan]], np.float32))
+    array([ 2., nan], dtype=float32)
+    """
+    if not values.size:
+        return np.full(len(values), np.nan, np.float32)
+    known = np.isfinite(values)
+    last = values.shape[1] - 1 - np.argmax(known[:, ::-1], axis=1)
+    return np.where(known.any(axis=1), values[np.arange(len(values)), last], np.nan).astype(np.float32)
+
+
 def gauges_known(node_id: int) -> list[GaugeRow]:
     """Return the gauges that the node's cluster has, those of GPUs first, each in the order first heard."""
     rows = []
@@ -70,8 +113,14 @@ def gauges_version(node_id: int) -> tuple[int, ...]:
 
 
 def _series_of(node: NodeRow) -> Iterator[tuple[SeriesRow, NDArray[np.int64]]]:
-    gpus = np.array([gpu.slot for gpu in node.gpus], np.int64)
-    for kind, entities in ((SeriesKind.GPU, gpus), (SeriesKind.NODE, np.array([node.slot], np.int64))):
+    for kind, entities in _slots(node).items():
         series = series_of(kind, node.cluster_id)
         if series is not None:
             yield series, entities
+
+
+def _slots(node: NodeRow) -> dict[SeriesKind, NDArray[np.int64]]:
+    return {
+        SeriesKind.GPU: np.array([gpu.slot for gpu in node.gpus], np.int64),
+        SeriesKind.NODE: np.array([node.slot], np.int64),
+    }

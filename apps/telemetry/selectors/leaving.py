@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from apps.runs.selectors import AttemptRow, placement_of
 from apps.telemetry.selectors.facts import FactRow
 from apps.telemetry.selectors.ranks import ranks_now
-from apps.telemetry.selectors.senders import SenderRow, senders_of
+from apps.telemetry.selectors.senders import SenderHeard, senders_heard
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -48,10 +48,12 @@ def ranks_left(attempt: AttemptRow, *, now: datetime) -> Leaving:
     return Leaving(gone, exits, datetime.fromtimestamp(float(left_at[gone].max()), UTC) if gone.any() else None)
 
 
-def senders_expected(attempt: AttemptRow, *, within: timedelta, now: datetime) -> list[SenderRow]:
+def senders_expected(
+    attempt: AttemptRow, *, within: timedelta, now: datetime, known: list[SenderHeard] | None = None
+) -> list[SenderHeard]:
     """Return the senders of an open attempt that have to speak now, by name: those heard `within` a time of late, and
-    of the others those that have a rank left."""
-    rows = senders_of(attempt.id)
+    of the others those that have a rank left. `known`: its senders, where they were read already."""
+    rows = senders_heard([attempt.id])[attempt.id] if known is None else known
     if all(now - row.last_received_at <= within for row in rows):
         return rows
     left = ranks_left(attempt, now=now)

@@ -28,9 +28,6 @@ EXITS_APART = 8
 """Exits told one by one in the log; when a whole job ends, the rest is one row."""
 
 RANKS_KEPT = 64
-CURRENT_S = 600.0
-"""A fact without a step is about now if it happened at most this long before it was sent and received (CONTRACT)."""
-
 LOG_LENGTH = 500
 _STREAM_WORDS = {
     FactKind.LOG: "rank.log",
@@ -60,14 +57,6 @@ class Told:
     code: int | None = None
     signal: int | None = None
     payload: Mapping[str, Any] = field(default_factory=dict)
-
-
-def is_current(*, happened_at: datetime, sent_at: datetime | None, received_at: datetime, offset_s: float) -> bool:
-    """Return whether a fact is about now: by the sender's own clock, and by ours with the skew taken out."""
-    sent = sent_at or received_at
-    aged_s = (sent - happened_at).total_seconds()
-    travelled_s = (received_at - sent).total_seconds() - offset_s
-    return aged_s < CURRENT_S and travelled_s < CURRENT_S
 
 
 def facts_keep(log: Log, told: Sequence[Told], *, run_id: int | None, now: datetime) -> int:

@@ -132,6 +132,14 @@ class TestOneRank:
         (verdict,) = still_open(again).values()
         assert (verdict.subject.rank, verdict.proposal.node) == (5, "n1")
 
+    def test_a_first_time_that_people_dismissed_does_not_count(self) -> None:
+        state, _ = run(DETECTOR, [window([("grad_norm", 105, 6)], steps=60)])
+
+        _, again = run(DETECTOR, [window([("grad_norm", 170, 5)], first=160, dismissed=(past("n1", 105),))], state)
+
+        (verdict,) = still_open(again).values()
+        assert (verdict.certainty, verdict.proposal.kind) == (Certainty.SUSPECTED, ProposalKind.NONE)
+
     def test_all_ranks_of_one_node_are_the_node(self) -> None:
         _, answers = run(DETECTOR, [window([("grad_norm", 105, rank) for rank in range(4, 8)])])
 

@@ -12,16 +12,18 @@ from apps.common.live import poke_on_commit, stream_group
 from apps.common.tasks import queue_on_commit
 from apps.journal.choices import Source, StreamKey
 from apps.journal.services import Log, recording
+from apps.runs.choices import AttemptState
 from apps.runs.limits import limit_value
 from apps.runs.selectors import AttemptRow, RunRow, attempt_by_id, run_by_id
 from apps.runs.services import attempt_progress
 from apps.telemetry.choices import OwnerKind, Reason, SeriesKind
 from apps.telemetry.services.fold.entries import Entry, Refusals, numbered, refusals_of
-from apps.telemetry.services.fold.isolating import fold_isolating
+from apps.telemetry.services.fold.isolating import NothingFolds, fold_isolating
 from apps.telemetry.services.fold.parts import beats_keep, drops_keep, places_keep, saves_keep
 from apps.telemetry.services.fold.samples import Bounds, Outcome, samples_write
 from apps.telemetry.services.fold.settle import columns_settle_due
 from apps.telemetry.services.fold.status import run_status_write
+from apps.telemetry.services.fold.stopping import fold_go_on, fold_stop, fold_turn
 from apps.telemetry.services.fold.taking import FOLD_BYTES, Folded, rows_take
 from apps.telemetry.services.fold.told import events_keep
 from apps.telemetry.services.parse import Refused, report_parse
@@ -35,6 +37,7 @@ from apps.telemetry.stores.inbox import (
     rows_delete,
     rows_waiting,
 )
+from apps.telemetry.stores.news import news_note
 from apps.telemetry.stores.refusals import nonfinite_add, refusal_reasons, refusals_save
 from apps.telemetry.stores.series import Writing, series_open, series_save
 
@@ -61,9 +64,25 @@ def inbox_fold(
 
     A repeat is harmless: numbers that are folded are deleted unread. One fold of an attempt at a time; a second one
     returns at once. A report that cannot be folded is refused whole and never keeps others waiting.
+
+    Raises:
+        NothingFolds: none of several reports can be folded: all are kept, and tried again later and later.
     """
     began = clock()
     call_answer(OwnerKind.ATTEMPT, attempt_id)  # first, and by itself: what comes from now on calls again
+    turn = fold_turn(OwnerKind.ATTEMPT, attempt_id, now=now)
+    if turn is None:
+        return Folded(stopped=True)
+    try:
+        return _fold(attempt_id, turn, began=began, clock=clock, most_bytes=most_bytes, now=now)
+    except NothingFolds as error:
+        fold_stop(OwnerKind.ATTEMPT, attempt_id, error=error, now=now)
+        raise
+
+
+def _fold(
+    attempt_id: int, turn: int, *, began: float, clock: Callable[[], float], most_bytes: int, now: datetime
+) -> Folded:
     with recording(now=now) as entries:
         if not fold_lock(OwnerKind.ATTEMPT, attempt_id):
             return Folded(busy=True)
@@ -79,13 +98,15 @@ def inbox_fold(
         fresh = [row for row in waiting if not row.repeat]
         rows_delete(repeats)
         taken, found = rows_take(fresh, began=began, clock=clock, most_bytes=most_bytes)
-        _fold_some(work, taken, found)
-        settled = _finish(work, reports=len(taken))
-        return Folded(len(taken), len(repeats), settled, more=len(taken) < len(fresh) or len(waiting) >= MOST_ROWS)
+        done = len(taken) - _fold_some(work, taken, found, turn)
+        if turn:
+            fold_go_on(entries, OwnerKind.ATTEMPT, attempt_id)
+        settled = _finish(work, reports=done)
+        return Folded(done, len(repeats), settled, more=done < len(fresh) or len(waiting) >= MOST_ROWS)
 
 
-def _fold_some(work: _Work, rows: Sequence[WaitingRow], found: dict[int, bytes]) -> None:
-    """Fold rows, each try from the state that the one before left."""
+def _fold_some(work: _Work, rows: Sequence[WaitingRow], found: dict[int, bytes], turn: int) -> int:
+    """Fold rows, each try from the state that the one before left; return how many were left for another fold."""
 
     def fold(part: Sequence[WaitingRow]) -> None:
         row, numbers, outcome = work.series.row.__dict__.copy(), dict(work.series.numbers), work.outcome
@@ -96,8 +117,10 @@ def _fold_some(work: _Work, rows: Sequence[WaitingRow], found: dict[int, bytes])
             work.series.numbers, work.outcome = numbers, outcome
             raise
 
-    for row, error in fold_isolating(rows, fold, now=work.now, kept=work.refusals.found):
+    isolated = fold_isolating(rows, fold, now=work.now, kept=work.refusals.found, turn=turn)
+    for row, error in isolated.refused:
         work.refusals.add(row, Refused(Reason.UNREADABLE, error))
+    return len(isolated.left)
 
 
 def _fold_rows(work: _Work, rows: Sequence[WaitingRow], found: dict[int, bytes]) -> None:
@@ -122,7 +145,7 @@ def _fold_rows(work: _Work, rows: Sequence[WaitingRow], found: dict[int, bytes])
         cluster_id=work.run.cluster_id,
         now=work.now,
     )
-    events_keep(work.log, entries, work.refusals, attempt=work.attempt, now=work.now)
+    events_keep(work.log, entries, work.refusals, attempt=work.attempt, processes=processes.values(), now=work.now)
     processes_save([process for process in processes.values() if process.seqs])
     rows_delete([row.id for row in rows])
     _merge(work, outcome, entries)
@@ -197,6 +220,8 @@ def _finish(work: _Work, *, reports: int) -> int:
         now=work.now,
     )
     _refusals_tell(work)
+    if (reports or settled) and work.attempt.state == AttemptState.ENDED:
+        news_note(work.attempt.id)
     if reports or settled:
         series_save(work.series, now=work.now, changed=work.outcome.changed)
         run_status_write(

@@ -14,10 +14,12 @@ from apps.fleet.services import gpus_ensure, node_event, node_status_update, nod
 from apps.journal.choices import Source
 from apps.journal.services import Log, recording
 from apps.telemetry.choices import FactKind, OwnerKind, Reason, SeriesKind
+from apps.telemetry.selectors.facts import is_current, lag_of
 from apps.telemetry.selectors.senders import skew_of
-from apps.telemetry.services.facts import Told, facts_keep, is_current
+from apps.telemetry.services.facts import Told, facts_keep
 from apps.telemetry.services.fold.entries import Numbered, Refusals, numbered, times_to_come_refuse
-from apps.telemetry.services.fold.isolating import fold_isolating
+from apps.telemetry.services.fold.isolating import NothingFolds, fold_isolating
+from apps.telemetry.services.fold.stopping import fold_go_on, fold_stop, fold_turn
 from apps.telemetry.services.fold.taking import FOLD_BYTES, Folded, rows_take
 from apps.telemetry.services.gauges import Gauge, gauges_write
 from apps.telemetry.services.parse import Refused
@@ -61,6 +63,19 @@ def cluster_fold(
     """Fold what waits of a cluster's node reports, within the same bounds and by the same identity as an attempt's."""
     began = clock()
     call_answer(OwnerKind.CLUSTER, cluster_id)  # first, and by itself: what comes from now on calls again
+    turn = fold_turn(OwnerKind.CLUSTER, cluster_id, now=now)
+    if turn is None:
+        return Folded(stopped=True)
+    try:
+        return _fold(cluster_id, turn, began=began, clock=clock, most_bytes=most_bytes, now=now)
+    except NothingFolds as error:
+        fold_stop(OwnerKind.CLUSTER, cluster_id, error=error, now=now)
+        raise
+
+
+def _fold(
+    cluster_id: int, turn: int, *, began: float, clock: Callable[[], float], most_bytes: int, now: datetime
+) -> Folded:
     with recording(now=now) as journal:
         if not fold_lock(OwnerKind.CLUSTER, cluster_id):
             return Folded(busy=True)
@@ -70,11 +85,16 @@ def cluster_fold(
         rows_delete(repeats)
         taken, found = rows_take(fresh, began=began, clock=clock, most_bytes=most_bytes)
         work = _Work(cluster_id, now, journal)
-        refused = fold_isolating(taken, lambda rows: _fold_rows(work, rows, found), now=now, kept=work.refusals.found)
-        for row, error in refused:
+        isolated = fold_isolating(
+            taken, lambda rows: _fold_rows(work, rows, found), now=now, kept=work.refusals.found, turn=turn
+        )
+        for row, error in isolated.refused:
             work.refusals.add(row, Refused(Reason.UNREADABLE, error))
+        if turn:
+            fold_go_on(journal, OwnerKind.CLUSTER, cluster_id)
         refusals_save(work.refusals.found, now=now)
-        return Folded(len(taken), len(repeats), 0, more=len(taken) < len(fresh) or len(waiting) >= MOST_ROWS)
+        done = len(taken) - len(isolated.left)
+        return Folded(done, len(repeats), 0, more=done < len(fresh) or len(waiting) >= MOST_ROWS)
 
 
 def _fold_rows(work: _Work, rows: Sequence[WaitingRow], found: Mapping[int, bytes]) -> None:
@@ -160,7 +180,7 @@ def _facts_keep(work: _Work, entries: Sequence[NodeEntry], nodes: Mapping[int, N
                 continue
             row = entry.row
             happened = event.happened_at if event.happened_at and event.happened_at.tzinfo else row.received_at
-            offset_s = entry.process.offset
+            offset_s = lag_of(entry.process.least, nodes[row.scope_id].clock_skew_s)
             told.append(
                 Told(
                     kind=kind,

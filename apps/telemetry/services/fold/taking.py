@@ -12,13 +12,15 @@ FOLD_BYTES = 16 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """What a fold did. `more`: reports still wait. `busy`: another fold of this owner is at work."""
+    """What a fold did. `more`: reports still wait. `busy`: another fold of this owner is at work.
+    `stopped`: none of its reports could be folded, and the next try has to wait."""
 
     reports: int = 0
     repeats: int = 0
     settled: int = 0
     more: bool = False
     busy: bool = False
+    stopped: bool = False
 
 
 def rows_take(

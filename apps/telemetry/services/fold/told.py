@@ -1,25 +1,35 @@
 """The events of an attempt's reports as facts."""
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 
+from apps.fleet.selectors import nodes_by_id
 from apps.journal.services import Log
-from apps.runs.choices import AttemptState
 from apps.runs.selectors import AttemptRow
 from apps.telemetry.choices import FactKind, Reason
-from apps.telemetry.services.facts import Told, facts_keep, is_current
+from apps.telemetry.selectors.facts import is_current, lag_of
+from apps.telemetry.services.facts import Told, facts_keep
 from apps.telemetry.services.fold.entries import Entry, Refusals
-from apps.telemetry.services.fold.parts import moment_of
 from apps.telemetry.services.parse import Event, Refused
 from apps.telemetry.services.parse.parts import STACK_LENGTH, TEXT_LENGTH, int4, text_clean
+from apps.telemetry.stores.folded import Process
 
 
-def events_keep(log: Log, entries: Sequence[Entry], refusals: Refusals, *, attempt: AttemptRow, now: datetime) -> None:
+def events_keep(
+    log: Log,
+    entries: Sequence[Entry],
+    refusals: Refusals,
+    *,
+    attempt: AttemptRow,
+    processes: Iterable[Process],
+    now: datetime,
+) -> None:
     """Keep what reports tell besides numbers; words that are none, and more texts than are kept apart, are refused."""
     told: list[Told] = []
+    skews = _skews([entry for entry in entries if entry.parsed.events], processes)
     for entry in entries:
         for event in entry.parsed.events:
-            fact = _told(entry, event, attempt)
+            fact = _told(entry, event, attempt, skews[entry.process.key[:3]])
             if fact is None:
                 refusals.add(entry.row, Refused(Reason.WORD, f"event kind “{event.kind[:40]}”"))
             else:
@@ -30,7 +40,26 @@ def events_keep(log: Log, entries: Sequence[Entry], refusals: Refusals, *, attem
             refusals.add(entries[0].row, Refused(Reason.EVENTS_MANY, f"{len(told):,} events at once", many))
 
 
-def _told(entry: Entry, event: Event, attempt: AttemptRow) -> Told | None:
+def _skews(entries: Sequence[Entry], processes: Iterable[Process]) -> dict[tuple[str, int, str], float]:
+    """Return how far each sender's clock is behind ours, by what all of its processes and its node's own sender say."""
+    if not entries:
+        return {}
+    node_ids = {entry.process.key[:3]: entry.process.node_id or 0 for entry in entries}
+    nodes = nodes_by_id({node_id for node_id in node_ids.values() if node_id})
+    least: dict[tuple[str, int, str], list[float]] = {sender: [] for sender in node_ids}
+    for process in processes:
+        if process.key[:3] in least and process.least is not None:
+            least[process.key[:3]].append(process.least)
+    return {
+        sender: lag_of(
+            min(least[sender], default=None),
+            nodes[node_id].clock_skew_s if (node_id := node_ids[sender]) in nodes else None,
+        )
+        for sender in node_ids
+    }
+
+
+def _told(entry: Entry, event: Event, attempt: AttemptRow, skew_s: float) -> Told | None:
     kind = event.kind.upper()
     if kind not in FactKind.values:
         return None
@@ -39,13 +68,10 @@ def _told(entry: Entry, event: Event, attempt: AttemptRow) -> Told | None:
     return Told(
         kind=kind,
         happened_at=happened,
-        ours_at=moment_of(entry, event.happened_at),
+        ours_at=_ours(happened, row.received_at, skew_s),
         received_at=row.received_at,
         sender=row.sender,
-        current=attempt.state == AttemptState.OPEN
-        and is_current(
-            happened_at=happened, sent_at=row.sent_at, received_at=row.received_at, offset_s=entry.process.offset
-        ),
+        current=is_current(happened_at=happened, sent_at=row.sent_at, received_at=row.received_at, offset_s=skew_s),
         attempt_id=attempt.id,
         node_id=entry.process.node_id,
         node=text_clean(event.node, length=255) or row.sender,
@@ -54,3 +80,10 @@ def _told(entry: Entry, event: Event, attempt: AttemptRow) -> Told | None:
         code=int4(event.code),
         signal=int4(event.signal),
     )
+
+
+def _ours(happened_at: datetime, received_at: datetime, skew_s: float) -> datetime:
+    try:
+        return min(happened_at + timedelta(seconds=skew_s if abs(skew_s) >= 1.0 else 0.0), received_at)
+    except OverflowError:
+        return received_at
