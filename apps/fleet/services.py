@@ -10,7 +10,7 @@ from django.db.models import F
 
 from apps.common.errors import BadRequest, Conflict
 from apps.common.live import FLEET_GROUP, poke_on_commit
-from apps.fleet.choices import NodeState
+from apps.fleet.choices import ExclusionOrigin, NodeState
 from apps.fleet.models import Cluster, Exclusion, Gpu, Node, NodeAlias, NodeStatus
 from apps.journal.choices import StreamKey
 from apps.journal.services import Log, recording
@@ -189,6 +189,35 @@ def exclusion_open(
             actor_name=by_name,
             subject={"kind": "NODE", "node": status.node.name},
             payload={"exclusion": row.pk, "origin": origin, "action": action_id},
+        )
+        return row.pk
+
+
+def exclusion_noted(*, node_id: int, reason: str, by_name: str, scope: str, source: str, now: datetime) -> int:
+    """Enter that others kept a node out of one thing alone, such as a job; return the line.
+
+    It is over as it begins: the node stays in service for everything else, and there is nothing to lift.
+    """
+    with recording(now=now) as log:
+        status = _status_locked(node_id)
+        row = Exclusion.objects.create(
+            node_id=node_id,
+            origin=ExclusionOrigin.OBSERVED,
+            reason=reason,
+            by_name=by_name[:150],
+            began_at=now,
+            ended_at=now,
+            ended_by_name=by_name[:150],
+            ended_reason=f"counts for {scope} alone",
+        )
+        node_event(
+            log,
+            node_id=node_id,
+            kind="node.left_out",
+            text=f"{status.node.name} is kept out of {scope} by {by_name}: {reason}",
+            source=source,
+            subject={"kind": "NODE", "node": status.node.name},
+            payload={"exclusion": row.pk, "origin": row.origin},
         )
         return row.pk
 

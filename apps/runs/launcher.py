@@ -81,9 +81,8 @@ def _read(given: Mapping[str, Any]) -> tuple[LauncherSetting, list[str]]:
 
 
 def _check_needs(setting: LauncherSetting) -> None:
-    if setting.kind == "LOCAL":
-        if not setting.command:
-            raise BadRequest("launcher.command: a local launcher needs the program and its arguments, as a list.")
+    if setting.kind == "LOCAL" and not setting.command:
+        raise BadRequest("launcher.command: a local launcher needs the program and its arguments, as a list.")
     if setting.kind in ("LOCAL", "SLURM") and setting.directory and not setting.directory.startswith("/"):
         raise BadRequest("launcher.directory: must be a path from the root, such as /srv/train.")
     if setting.kind == "SLURM" and setting.script and not setting.script.startswith("#!"):

@@ -40,6 +40,26 @@ class TestAttemptOpen:
         assert (is_new, is_new_again) == (True, False)
         assert first.id == again.id
 
+    @pytest.mark.parametrize("longer", ["slurm:7.1.batch", "slurm:7.1.0", "slurm:7.1/ab", "slurm:7.1.batch/ab"])
+    def test_a_start_of_a_job_is_the_same_whether_its_step_or_its_scheduler_is_heard_first(
+        self, open_attempt: Open, longer: str
+    ) -> None:
+        job, _ = open_attempt("slurm:7.1", external_id="slurm:7")
+        step, is_new = open_attempt(longer, external_id="slurm:7")
+        again, is_new_again = open_attempt("slurm:7.1", external_id="slurm:7")
+
+        assert (is_new, is_new_again) == (False, False)
+        assert job.id == step.id == again.id
+        assert again.key == longer
+
+    @pytest.mark.parametrize("other", ["slurm:7.10", "slurm:7.2", "slurm:71.1", "slurm:7.2.batch"])
+    def test_another_start_of_a_job_is_another_attempt(self, open_attempt: Open, other: str) -> None:
+        job, _ = open_attempt("slurm:7.1", external_id="slurm:7")
+        later, is_new = open_attempt(other, external_id="slurm:7")
+
+        assert is_new
+        assert later.id != job.id
+
     def test_keeps_the_first_step_resumed_from_that_is_told(self, open_attempt: Open) -> None:
         open_attempt("k1")
         open_attempt("k1", resumed_from_step=200)

@@ -60,7 +60,7 @@ def submit(cli: SlurmCli, order: OrderInHand) -> Receipt:
     number = said.text.strip().partition(";")[0]
     if not number.isdecimal():
         raise LaunchUncertain(f"sbatch did not say which job it made: {said.text.strip()[:100]}")
-    return _released(cli, int(number), unknown)
+    return _released(cli, int(number), spelled, unknown)
 
 
 def read_back(cli: SlurmCli, order: OrderInHand) -> ReadBack:
@@ -155,10 +155,10 @@ def _withdraw(cli: SlurmCli, job: SlurmJob) -> None:
         raise LaunchUncertain(f"{queue_words(seen)}, though it was to be withdrawn")
 
 
-def _released(cli: SlurmCli, job_id: int, unknown: list[str]) -> Receipt:
+def _released(cli: SlurmCli, job_id: int, spelled: list[str], unknown: list[str]) -> Receipt:
     cli.change("scontrol", "release", str(job_id))
     seen = cli.job(job_id)
     if seen is None or seen.is_held:
         raise LaunchUncertain(f"job {job_id} was released, but is not seen to be")
     aside = f"; Slurm does not know {', '.join(unknown)}" if unknown else ""
-    return receipt_of(seen, queue_words(seen) + aside)
+    return receipt_of(seen, queue_words(seen) + aside, excluded=spelled)

@@ -7,14 +7,17 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 
 from apps.engine.readers.slurm import HostlistMalformed, HostlistTooLarge, SlurmJob, hostlist_expand
+from apps.fleet.models import Exclusion
+from apps.fleet.services import exclusion_noted, nodes_ensure
 from apps.journal.choices import Source
 from apps.journal.services import recording
-from apps.remediation.choices import LaunchState
-from apps.remediation.models import Launch, SchedulerJob
+from apps.remediation.choices import LaunchState, OrderKind
+from apps.remediation.models import Launch, Order, SchedulerJob
 from apps.remediation.selectors.jobs import JobOfRun, jobs_of_cluster
 from apps.remediation.selectors.rows import LaunchFact
 from apps.remediation.services.watching import launch_noted
 from apps.runs.choices import AttemptState, Authority, EndReason
+from apps.runs.models import RunStatus
 from apps.runs.services import attempt_end, attempt_open, status_update
 
 BY = "Slurm"
@@ -33,6 +36,9 @@ END_REASONS: Mapping[str, str] = {
     "PREEMPTED": EndReason.PREEMPTED,
 }
 """What a job's last state says about why the attempt ended; any other is UNKNOWN."""
+
+MOST_AVOIDED = 64
+"""Names that others newly put on a job's list; a longer one picks a part of the cluster, and is no word about nodes."""
 
 FORGOTTEN_S = 60.0
 """A job that its scheduler does not know so long after its attempt began is over, and nobody saw how."""
@@ -100,6 +106,7 @@ def _job_seen(
             _over(known, job, now=now)
         else:
             _goes_on(known, job, now=now)
+        _avoided(cluster_id, known, job, before=kept.exc_nodes if kept is not None else "", now=now)
     return True
 
 
@@ -137,7 +144,7 @@ def _started_again(
         happened_at=min(requeued_at, now) if requeued_at is not None and requeued_at >= known.started_at else None,
     )
     if not (job.runs or job.is_over):
-        status_update(run_id=known.run_id, queued=True)
+        _queued_set(known.run_id, queued=True)
         return
     attempt, _ = attempt_open(
         run_id=known.run_id,
@@ -166,7 +173,7 @@ def _why_requeued(job: SlurmJob, *, was_on: str, down: set[str], before: SlurmJo
 
 def _over(known: JobOfRun, job: SlurmJob, *, now: datetime) -> None:
     _end(known.attempt_id, known.launch_id, job, now=now)
-    status_update(run_id=known.run_id, queued=False)
+    _queued_set(known.run_id, queued=False)
 
 
 def _end(attempt_id: int, launch_id: int | None, job: SlurmJob, *, now: datetime) -> None:
@@ -192,10 +199,38 @@ def _end(attempt_id: int, launch_id: int | None, job: SlurmJob, *, now: datetime
 def _goes_on(known: JobOfRun, job: SlurmJob, *, now: datetime) -> None:
     waits = job.state == "PENDING"
     if known.attempt_state == AttemptState.OPEN or not waits:
-        status_update(run_id=known.run_id, queued=waits and known.attempt_state == AttemptState.OPEN)
+        _queued_set(known.run_id, queued=waits and known.attempt_state == AttemptState.OPEN)
     if job.runs and known.launch_id is not None:
         Launch.objects.filter(pk=known.launch_id, state=LaunchState.ALIVE, running_at=None).update(
             running_at=job.started_at.at or now
+        )
+
+
+def _queued_set(run_id: int, *, queued: bool) -> None:
+    """Say whether a run waits for its scheduler; what stands so already pokes nobody."""
+    if RunStatus.objects.filter(pk=run_id, queued=not queued).exists():
+        status_update(run_id=run_id, queued=queued)
+
+
+def _avoided(cluster_id: int, known: JobOfRun, job: SlurmJob, *, before: str, now: datetime) -> None:
+    """Enter in the ledger which nodes others newly keep a job from; what we put on its list ourselves is ours already."""
+    new = _names(job.exc_nodes) - _names(before)
+    if not new or len(new) > MOST_AVOIDED:
+        return
+    receipts = Order.objects.filter(
+        action__run_id=known.run_id, kind=OrderKind.LAUNCH, receipt__receipt=str(job.id)
+    ).values_list("receipt", flat=True)
+    new -= {name for receipt in receipts for name in receipt.get("excluded", ())}
+    ids = nodes_ensure(cluster_id=cluster_id, names=new, now=now)
+    out = set(Exclusion.objects.filter(node_id__in=ids.values(), ended_at=None).values_list("node_id", flat=True))
+    for node_id in sorted(set(ids.values()) - out):
+        exclusion_noted(
+            node_id=node_id,
+            reason="on the job's ExcNodeList",
+            by_name=job.user or "the job's owner",
+            scope=f"job {job.id}",
+            source=Source.SYSTEM,
+            now=now,
         )
 
 

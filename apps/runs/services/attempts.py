@@ -79,6 +79,9 @@ def attempt_open(
         if same is not None:
             return _attempt_again(same, world_size=world_size, resumed_from_step=resumed_from_step), False
         live = Attempt.objects.filter(run=run, state=AttemptState.OPEN).first()
+        if live is not None and _JOB_START.fullmatch(key) and live.key.startswith((f"{key}.", f"{key}/")):
+            # A step of this start of the job reported before its scheduler was read.
+            return _attempt_again(live, world_size=world_size, resumed_from_step=resumed_from_step), False
         if live is not None and _extends(key, live):
             live.key, live.external_id = key, external_id or live.external_id
             live.save(update_fields=["key", "external_id"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from apps.engine.readers.slurm import SlurmJob, SlurmNode
-from apps.fleet.selectors import node_by_id
+from apps.fleet.selectors import exclusions_of, node_by_id
 from apps.journal.models import Event
 from apps.remediation.models import Launch
 from apps.remediation.selectors import scheduler_of
@@ -217,6 +217,23 @@ class TestListings:
 
         assert run_by_id(run.id).attempt_state == "OPEN"
         assert node_by_id(node).state == "IN_SERVICE"
+
+    def test_what_others_put_on_a_jobs_list_enters_the_ledger_once_and_keeps_nobody_else_out(
+        self, cluster: int, followed: Callable[..., Any], nodes: Any
+    ) -> None:
+        followed(None, 7)
+        kept_out, _ = nodes("n1", "n2")
+        moment = datetime.now(UTC)
+        for place in range(2):
+            at = moment + timedelta(seconds=place)
+            job = SlurmJob(7, "RUNNING", nodes="n2", restarts=0, user="mia", exc_nodes="n1")
+            jobs_seen(cluster_id=cluster, jobs=[job], at=at, now=at)
+
+        (line,) = exclusions_of(cluster_id=cluster)
+
+        assert (line.node_id, line.origin, line.by_name) == (kept_out, "OBSERVED", "mia")
+        assert line.ended_reason == "counts for job 7 alone"
+        assert node_by_id(kept_out).state == "IN_SERVICE"
 
     def test_fifty_nodes_that_go_down_together_are_one_line_and_no_exclusion(self, cluster: int) -> None:
         from apps.fleet.models import Exclusion
