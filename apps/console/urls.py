@@ -1,8 +1,11 @@
 """Addresses of the pages."""
 
-from django.urls import path
+from django.urls import path, register_converter
 
+from apps.console.addresses import NameConverter
 from apps.console.views import actions, assets, incidents, nodes, run, runs, settings
+
+register_converter(NameConverter, "name")
 
 urlpatterns = [
     path("", runs.runs, name="home"),
@@ -25,10 +28,10 @@ urlpatterns = [
     path("incidents/<int:number>/notes", incidents.notes, name="incident-notes"),
     path("incidents/<int:number>/notes/<int:note_id>", incidents.note, name="incident-note"),
     path("nodes", nodes.nodes, name="nodes"),
-    path("nodes/<str:cluster>/<str:name>", nodes.node, name="node"),
-    path("nodes/<str:cluster>/<str:name>/card", nodes.card, name="node-card"),
-    path("nodes/<str:cluster>/<str:name>/actions/new", actions.of_node, name="node-action-new"),
-    path("nodes/<str:cluster>/<str:name>/charts/<slug:chart>", nodes.chart, name="node-chart"),
+    path("nodes/<name:cluster>/<name:name>", nodes.node, name="node"),
+    path("nodes/<name:cluster>/<name:name>/card", nodes.card, name="node-card"),
+    path("nodes/<name:cluster>/<name:name>/actions/new", actions.of_node, name="node-action-new"),
+    path("nodes/<name:cluster>/<name:name>/charts/<slug:chart>", nodes.chart, name="node-chart"),
     path("settings", settings.settings, name="settings"),
     path("find", runs.find, name="find"),
     path("watch", runs.watch, name="watch"),

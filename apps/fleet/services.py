@@ -8,7 +8,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F
 
-from apps.common.errors import BadRequest, Conflict
+from apps.common.errors import Conflict, Unprocessable
 from apps.common.live import FLEET_GROUP, poke_on_commit
 from apps.fleet.choices import ExclusionOrigin, NodeState
 from apps.fleet.models import Cluster, Exclusion, Gpu, Node, NodeAlias, NodeStatus
@@ -19,6 +19,9 @@ DEFAULT_CLUSTER = "main"
 PRACTICE_CLUSTER = "practice"
 """Its machines are made up by the practice run: nobody else's belong there unless their sender says so."""
 NAME_LENGTH = 255
+CLUSTER_LENGTH = 63
+NAME_RULE = "no space, nothing invisible, none of / \\ : , ? # % & and not dots alone"
+"""Names stand in addresses, in lists with commas and in programs' environments, and people tell them by sight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +34,25 @@ class GpuSeen:
     model: str = ""
 
 
+def name_is_usable(name: str, *, most: int = NAME_LENGTH) -> bool:
+    """Return whether a node or a cluster can be called that.
+
+    >>> [name_is_usable(name) for name in ("trn001", "gpu-7.site.example", "..", "n/1", "a b")]
+    [True, True, False, False, False]
+    """
+    if not 0 < len(name) <= most or not name.strip("."):
+        return False
+    return name.isprintable() and not any(letter.isspace() or letter in "/\\:,?#%&" for letter in name)
+
+
 def cluster_ensure(*, name: str, now: datetime) -> int:
     """Return the cluster's row, made at first need.
 
     Raises:
-        BadRequest: the name is empty or too long.
+        Unprocessable: no cluster can be called that.
     """
-    if not name or len(name) > 63 or ":" in name:
-        raise BadRequest("cluster: a name has 1 to 63 characters and no colon.")
+    if not name_is_usable(name, most=CLUSTER_LENGTH):
+        raise Unprocessable(f"cluster: a name has 1 to {CLUSTER_LENGTH} characters, {NAME_RULE}.", cluster=name[:80])
     return Cluster.objects.get_or_create(name=name, defaults={"created_at": now})[0].pk
 
 
@@ -55,12 +69,12 @@ def nodes_ensure(*, cluster_id: int, names: Collection[str], now: datetime) -> d
     """Return each name's node, by name or alias, and make those that were never heard of.
 
     Raises:
-        BadRequest: a name is empty, too long or has a colon.
+        Unprocessable: no node can be called that.
     """
     wanted = sorted(set(names))
     for name in wanted:
-        if not name or len(name) > NAME_LENGTH or ":" in name:
-            raise BadRequest("node: a name has 1 to 255 characters and no colon.", node=name[:80])
+        if not name_is_usable(name):
+            raise Unprocessable(f"node: a name has 1 to {NAME_LENGTH} characters, {NAME_RULE}.", node=name[:80])
     found = _known(cluster_id, wanted)
     missing = [name for name in wanted if name not in found]
     if not missing:

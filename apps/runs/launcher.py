@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from apps.common.errors import BadRequest
+from apps.fleet.services import name_is_usable
 
 KINDS = ("LOCAL", "SLURM", "WEBHOOK", "KUBERNETES")
 STOP_GRACE_S = 30.0
@@ -131,7 +132,7 @@ def _texts(given: Mapping[str, Any], name: str) -> tuple[str, ...]:
 def _nodes(given: Mapping[str, Any]) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in _texts(given, "nodes")))
     for name in names:
-        if not name or len(name) > 255 or ":" in name or "," in name or any(letter.isspace() for letter in name):
+        if not name_is_usable(name):
             raise BadRequest(f"launcher.nodes: “{name[:80]}” is not the name of a node.")
     return names
 

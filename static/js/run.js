@@ -13,6 +13,8 @@ import { onKey } from "./keys.js";
 
 const $ = q => document.querySelector(q),
   $$ = q => [...document.querySelectorAll(q)];
+// a name as a part of an address, as the server's own links have it
+const part = name => encodeURIComponent(name.replaceAll("~", "~7E").replaceAll("/", "~2F"));
 
 export function start({ feed }) {
   const config = JSON.parse($("#run-config").textContent),
@@ -56,7 +58,7 @@ export function start({ feed }) {
     onError: error => failed(error),
     onSelect: range => selected(range),
     onNode: (row, step) =>
-      row.node && location.assign(`/nodes/${config.cluster}/${encodeURIComponent(row.node)}?step=${step}`),
+      row.node && location.assign(`/nodes/${part(config.cluster)}/${part(row.node)}?step=${step}`),
     keys: {
       m: () =>
         next(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from django.test import Client
+from django.urls import resolve, reverse
 
 from apps.common.errors import BadRequest
+from apps.fleet.models import Cluster, Node
 from apps.fleet.services import node_place, nodes_ensure
 
 ODD = ["²", "9" * 40, "-1", "1e3"]
@@ -98,3 +101,20 @@ class TestForms:
 
         assert refused.status_code == 400
         assert Note.objects.count() == 0
+
+    @pytest.mark.parametrize("name", ["n/1", "..", "~2F", "a\x1bb", "", "/"])
+    def test_names_that_were_taken_before_they_were_refused_fail_no_page(
+        self, desk: Client, run: Any, cluster: int, now: datetime, name: str
+    ) -> None:
+        node_id = nodes_ensure(cluster_id=cluster, names=["odd"], now=now)["odd"]
+        Node.objects.filter(pk=node_id).update(name=name)
+        Cluster.objects.filter(pk=cluster).update(name="a/b")
+        address = reverse("node", args=["a/b", name])
+
+        pages = ["/", "/runs/dense-7b", "/nodes", "/incidents", address, f"{address}/card", f"{address}/actions/new"]
+
+        assert {page: desk.get(page).status_code for page in pages if desk.get(page).status_code >= 400} in (
+            {},
+            {f"{address}/actions/new": 400},
+        )
+        assert resolve(unquote(address)).kwargs == {"cluster": "a/b", "name": name}

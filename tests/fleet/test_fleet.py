@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 from django.db import connections
 
-from apps.common.errors import BadRequest, Conflict, NotFound
+from apps.common.errors import Conflict, NotFound, Unprocessable
 from apps.common.ids import id_write
 from apps.fleet.models import NodeAlias
 from apps.fleet.selectors import (
@@ -49,10 +49,20 @@ class TestNodesEnsure:
 
         assert sorted(row.slot for row in nodes_of()) == [0, 1, 2]
 
-    @pytest.mark.parametrize("name", ["", "x" * 256, "a:b"])
+    @pytest.mark.parametrize(
+        "name",
+        ["", " ", "..", "x" * 256, "a:b", "n/1", "a b", "a,b", "a\nb", "a\x1bb", "a\u202eb", "a?b", "a#b", "a%2fb"],
+    )
     def test_refuses_what_cannot_be_a_name(self, cluster: int, now: datetime, name: str) -> None:
-        with pytest.raises(BadRequest):
+        with pytest.raises(Unprocessable):
             nodes_ensure(cluster_id=cluster, names=[name], now=now)
+        with pytest.raises(Unprocessable):
+            cluster_ensure(name=name, now=now)
+
+    @pytest.mark.parametrize("name", ["trn001", "gpu-7.site.example", "knoten_ä", "a+b", "n(1)", "x" * 63])
+    def test_takes_what_sites_call_their_machines(self, cluster: int, now: datetime, name: str) -> None:
+        assert nodes_ensure(cluster_id=cluster, names=[name], now=now)[name]
+        assert cluster_ensure(name=name, now=now)
 
 
 class TestNodeByCode:

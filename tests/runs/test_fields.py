@@ -81,3 +81,17 @@ class TestAttemptFields:
 
         assert answer.status_code == 400
         assert answer.json()["error"]["message"] == "config: holds a number past 2^53."
+
+
+class TestNames:
+    @pytest.mark.parametrize("name", ["a/b", "..", "a\u202eb", "a b"])
+    def test_what_cannot_stand_in_an_address_is_refused(self, api: Callable[..., Client], run: Any, name: str) -> None:
+        rest = api("report")
+
+        answers = [
+            rest.put("/api/v1/runs/new-7b", {"cluster": name}),
+            rest.post(f"/api/v1/runs/{run.slug}/attempts", {"key": "slurm:1.0.0", "world_size": 1, "nodes": [name]}),
+        ]
+
+        assert [answer.status_code for answer in answers] == [422, 422]
+        assert "none of /" in answers[0].json()["error"]["message"]

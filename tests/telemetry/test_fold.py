@@ -11,9 +11,10 @@ import numpy as np
 import orjson
 import pytest
 
+from apps.fleet.selectors import nodes_by_id
 from apps.journal.choices import StreamKey
 from apps.journal.selectors import events_after
-from apps.runs.selectors import checkpoints_of
+from apps.runs.selectors import checkpoints_of, placement_of
 from apps.telemetry.models import Column, Folded, HotBlock, Inbox, NonFinite, Refusal, Series
 from apps.telemetry.selectors.columns import columns_settled
 from apps.telemetry.selectors.facts import facts_of
@@ -238,6 +239,17 @@ class TestRefusals:
         assert [fact.happened_at for fact in facts_of(site.attempt_id)] == [now]
         assert [save.saved_at for save in checkpoints_of(attempt_id=site.attempt_id, limit=9)] == [now]
         assert (Refusal.objects.get().reason, Refusal.objects.get().count) == ("TIME", 2)
+
+    def test_a_place_on_a_node_that_cannot_be_called_that_is_refused_alone(self, site: Site, attempt: Any) -> None:
+        site.put(placement=[{"rank": 0, "node": "n/1"}, {"rank": 1, "node": "trn009"}])
+
+        site.fold()
+
+        row, places = Refusal.objects.get(), placement_of(attempt.id)
+        assert (row.reason, row.count) == ("NODE_NAME", 1)
+        assert "none of /" in row.sample
+        assert places is not None
+        assert nodes_by_id({int(places.nodes[1])}).popitem()[1].name == "trn009"
 
     def test_a_clock_that_is_ahead_tells_times_that_can_be(self, site: Site, now: datetime) -> None:
         told = (now + timedelta(hours=3)).isoformat()

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.urls import reverse
+
 from apps.common.access import OPERATE, Principal
 from apps.common.errors import PacelineError
 from apps.console import words
@@ -178,7 +180,7 @@ def _ranks_here(run: RunRow, node: NodeRow) -> str:
 
 def _buttons(node: NodeRow, runs: list[RunRow], *, who: Principal, now: datetime) -> list[ActButton]:
     off = "" if who.may(OPERATE) else f"You may look at {node.cluster}, not act on it."
-    here = f"/nodes/{node.cluster}/{node.name}/actions/new"
+    here = reverse("node-action-new", args=[node.cluster, node.name])
     if node.exclusion_id is not None:
         line = exclusions_of(node_id=node.id, open_only=True)[:1]
         if line and line[0].origin != "OURS":
@@ -207,7 +209,8 @@ def _of_run(node: NodeRow, run: RunRow, *, off: str, now: datetime) -> list[ActB
     guard = next((guard for guard in preview.guards if not guard.holds), None)
     shut = off or (f"off: {guard.text}" if guard else "")
     price = f"from {words.gpu_hours(min(known))}" if known else "price not measured yet"
-    end = f"/nodes/{node.cluster}/{node.name}/actions/new?kind=EXCLUDE_NODE&run={run.slug}&when=RUN_END"
+    here = reverse("node-action-new", args=[node.cluster, node.name])
+    end = f"{here}?kind=EXCLUDE_NODE&run={run.slug}&when=RUN_END"
     return [
         ActButton(
             f"Exclude and restart {run.slug}…",

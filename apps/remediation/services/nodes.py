@@ -10,7 +10,14 @@ from datetime import datetime, timedelta
 from apps.engine.readers.slurm import SlurmNode, hostlist_compress
 from apps.fleet.choices import ExclusionOrigin, NodeState
 from apps.fleet.models import Exclusion, NodeStatus
-from apps.fleet.services import exclusion_end, exclusion_open, node_event, node_status_update, nodes_ensure
+from apps.fleet.services import (
+    exclusion_end,
+    exclusion_open,
+    name_is_usable,
+    node_event,
+    node_status_update,
+    nodes_ensure,
+)
 from apps.journal.choices import Source, StreamKey
 from apps.journal.services import Log, recording
 from apps.remediation.choices import DriftKind
@@ -30,7 +37,7 @@ NOT_MACHINES = frozenset({"FUTURE"})
 
 def nodes_seen(*, cluster_id: int, nodes: Iterable[SlurmNode], at: datetime, now: datetime) -> int:
     """Take in nodes as they were at a moment; return how many there are. A listing older than the last changes nothing."""
-    told = {node.name: node for node in nodes if node.base not in NOT_MACHINES and ":" not in node.name}
+    told = {node.name: node for node in nodes if node.base not in NOT_MACHINES and name_is_usable(node.name)}
     if not told:
         return 0
     with recording(now=now) as log:

@@ -38,7 +38,7 @@ def target_of_node(code: str, *, cluster_id: int | None, now: datetime) -> Targe
     `cluster_id` is the caller's cluster, None for a caller who may report for all.
 
     Raises:
-        BadRequest: the name cannot be one.
+        Unprocessable: the name cannot be one.
         Conflict: several clusters know the name.
         Forbidden: it names another cluster than the caller's.
     """

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from apps.fleet.selectors import nodes_by_id
-from apps.fleet.services import NAME_LENGTH, nodes_ensure
+from apps.fleet.services import NAME_LENGTH, NAME_RULE, name_is_usable, nodes_ensure
 from apps.journal.choices import Source
 from apps.runs.choices import CheckpointState
 from apps.runs.selectors import placement_of
@@ -47,12 +47,13 @@ def places_keep(
     told = [(entry, place) for entry in entries for place in entry.parsed.places]
     if told:
         status_update(run_id=run_id)  # locks the run's status before the nodes', as everywhere: run, then node
-        names = {place.node for _, place in told if _is_name(place.node)}
+        names = {place.node for _, place in told if name_is_usable(place.node)}
         nodes = nodes_ensure(cluster_id=cluster_id, names=names, now=now)
         places = []
         for entry, place in told:
             if place.node not in nodes:
-                refusals.add(entry.row, Refused(Reason.NODE_NAME, f"node “{place.node[:80]}”"))
+                told = f"“{place.node[:80]}”: a name has 1 to {NAME_LENGTH} characters, {NAME_RULE}"
+                refusals.add(entry.row, Refused(Reason.NODE_NAME, told))
                 continue
             node_id = nodes[place.node]
             places.append(RankPlace(place.rank, node_id, place.local_rank, place.gpu, place.coords))
@@ -109,10 +110,6 @@ def _fact(entry: Entry, save: Save) -> CheckpointFact | None:
 
 def _seconds(value: float | None) -> float | None:
     return value if value is not None and 0 <= value < 1e9 else None
-
-
-def _is_name(name: str) -> bool:
-    return 0 < len(name) <= NAME_LENGTH and ":" not in name and "\x00" not in name
 
 
 def _name_senders(entries: Iterable[Entry], *, attempt_id: int) -> None:
