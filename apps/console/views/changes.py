@@ -21,7 +21,7 @@ from apps.console.words import whole_of
 from apps.fleet.selectors import cluster_by_name
 from apps.incidents.services import notice_target_enable, notice_target_put
 from apps.journal.choices import Source
-from apps.remediation.services import guard_set
+from apps.remediation.services import SchedulerFields, guard_set, scheduler_set
 from apps.runs.choices import Mode
 from apps.runs.launcher import launcher_checked
 from apps.runs.selectors import RunRow, run_by_code
@@ -158,6 +158,32 @@ def guards(request: HttpRequest, who: Principal) -> Next:
     return "guards"
 
 
+def scheduler(request: HttpRequest, who: Principal) -> Next:
+    """Say which scheduler runs a cluster, or that none does any more."""
+    poll = request.POST.get("poll_s", "")
+    try:
+        poll_s = float(poll)
+    except ValueError as error:
+        raise BadRequest(f"poll_s: “{poll[:20]}” is not a number.") from error
+    fields = SchedulerFields(
+        conf=request.POST.get("conf", "").strip(),
+        programs=request.POST.get("programs", "").strip(),
+        zone=request.POST.get("zone", "").strip() or "UTC",
+        poll_s=poll_s,
+        drains=request.POST.get("drains") == "1",
+    )
+    gone = request.POST.get("remove") == "1"
+    scheduler_set(
+        principal=who,
+        cluster_id=number(request, "cluster"),
+        fields=None if gone else fields,
+        source=Source.WEB,
+        now=now(),
+    )
+    messages.success(request, "No scheduler is set any more." if gone else "The scheduler is set; it is read at once.")
+    return "schedulers"
+
+
 def number(request: HttpRequest, name: str) -> int:
     """Return a whole number of a form.
 
@@ -181,6 +207,7 @@ FORMS: dict[str, Callable[[HttpRequest, Principal], Next]] = {
     "target": target_make,
     "target_switch": target_switch,
     "guard": guards,
+    "scheduler": scheduler,
 }
 OPERATORS = frozenset({"mode"})
 """Forms that an operator may send; all others are an admin's."""
