@@ -115,9 +115,11 @@ def percent(share: float | None, digits: int = 1) -> str:
 def gpu_hours(value: float | None) -> str:
     """Return GPU-hours, with digits only where they matter.
 
-    >>> gpu_hours(266.4), gpu_hours(1.7), gpu_hours(0.02)
-    ('266\\xa0GPU-h', '1.7\\xa0GPU-h', '0.02\\xa0GPU-h')
+    >>> gpu_hours(266.4), gpu_hours(0.02), gpu_hours(0.004)
+    ('266\\xa0GPU-h', '0.02\\xa0GPU-h', 'under 0.01\\xa0GPU-h')
     """
+    if value is not None and 0 < value < 0.005:
+        return f"under 0.01{NBSP}GPU-h"
     return UNKNOWN if value is None else f"{hours_number(value)}{NBSP}GPU-h"
 
 

@@ -1,11 +1,21 @@
 /* The confirm page: the button is on only when everything is said; a run that moved on is looked at again. The server checks all of it too. */
 
-const $ = q => document.querySelector(q);
 const LEAST = 10;
 
+/* The page of its own: Esc and Cancel go back to where it was asked. */
 export function start() {
-  const form = $("#confirm");
+  const form = document.querySelector("#confirm");
   if (!form) return;
+  wire(form, { address: location.href });
+  document.addEventListener("keydown", e => {
+    if (e.key === "Escape" && !document.querySelector("dialog[open]"))
+      location.assign(form.querySelector("#cancel").href);
+  });
+}
+
+/* Makes a confirm form work, on its own page or in a dialog over another one. `signal` ends what listens outside it. */
+export function wire(form, { address, signal } = {}) {
+  const $ = q => form.querySelector(q);
   const go = $("#go"),
     lack = $("#lack"),
     reason = $("#reason"),
@@ -53,7 +63,7 @@ export function start() {
   form.addEventListener("change", e => {
     if (e.target.name === "when") choose();
     if (e.target.id === "from-step") {
-      const u = new URL(location.href);
+      const u = new URL(address);
       u.searchParams.set("from_step", e.target.value);
       $("#figures").setAttribute("hx-get", `${u.pathname}?${u.searchParams}&part=figures`);
       window.htmx.process($("#figures"));
@@ -66,26 +76,27 @@ export function start() {
   form.addEventListener("keydown", e => {
     if (e.key === "Enter" && e.target.tagName === "INPUT") e.preventDefault();
   });
-  document.addEventListener("keydown", e => {
-    if (e.key === "Escape" && !document.querySelector("dialog[open]")) location.assign($("#cancel").href);
-  });
   form.addEventListener("submit", () => {
     sent = true;
     setTimeout(check, 0);
   });
-  addEventListener("pageshow", () => {
-    sent = false;
-    check();
-  });
+  addEventListener(
+    "pageshow",
+    () => {
+      sent = false;
+      check();
+    },
+    { signal },
+  );
 
   let kept = picked()?.value;
-  document.body.addEventListener("htmx:beforeSwap", e => {
+  const before = e => {
     if (e.detail.target?.id === "figures") kept = picked()?.value;
-  });
-  document.body.addEventListener("htmx:afterSettle", () => {
+  };
+  const settled = () => {
     const same = kept && form.querySelector(`input[name="when"][value="${CSS.escape(kept)}"]`);
     if (same) same.checked = true;
-    const now = $("#seen")?.dataset;
+    const now = $("#seen-state")?.dataset;
     if (now && (now.attempt !== seen.attempt || now.state !== seen.state) && !moved) {
       moved = true;
       $("#changed").hidden = false;
@@ -93,9 +104,11 @@ export function start() {
     }
     choose();
     check();
-  });
+  };
+  document.body.addEventListener("htmx:beforeSwap", before, { signal });
+  document.body.addEventListener("htmx:afterSettle", settled, { signal });
   $("#looked").addEventListener("click", () => {
-    const now = $("#seen").dataset;
+    const now = $("#seen-state").dataset;
     Object.assign(seen, { attempt: now.attempt, state: now.state });
     form.elements.expected_attempt.value = seen.attempt;
     form.elements.expected_state.value = seen.state;

@@ -67,6 +67,17 @@ document.body.addEventListener("htmx:afterSwap", e => {
   document.dispatchEvent(new CustomEvent("paceline:swapped", { detail: e.target }));
 });
 
+/* An action is confirmed over this page; a click that wants another tab keeps its own. */
+document.addEventListener("click", e => {
+  const link = e.target.closest?.('a[href*="/actions/new?"]');
+  if (!link || e.defaultPrevented || e.button || e.ctrlKey || e.metaKey || e.shiftKey || e.altKey) return;
+  e.preventDefault();
+  import("./dialog.js").then(
+    module => module.confirmOver(link),
+    () => location.assign(link.href),
+  );
+});
+
 export const feed = body.dataset.feed ? new Feed(body.dataset.feed, { presence: body.dataset.presence }) : null;
 keys({ t: switchTheme });
 

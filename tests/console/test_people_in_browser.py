@@ -173,6 +173,60 @@ class TestConfirm:
         assert page.is_enabled("#go")
 
 
+class TestConfirmOverThePage:
+    def test_it_opens_over_the_run_and_escape_gives_the_focus_back(
+        self, browser: Any, site: Any, operator: Any, incident: Any, pace: Any
+    ) -> None:
+        reader = come(browser, site, "operator", "/runs/dense-7b")
+        page = reader.page
+        button = "#suspects a.act"
+        page.wait_for_selector(button)
+        page.evaluate("() => { window.same = true; }")
+
+        page.focus(button)
+        page.keyboard.press("Enter")
+        page.wait_for_selector("dialog.over #confirm")
+
+        assert page.evaluate("() => document.querySelector('dialog.over').contains(document.activeElement)")
+        page.fill("dialog.over #reason", REASON)
+        page.keyboard.press("Escape")
+        page.wait_for_selector("dialog.over", state="detached")
+        assert page.evaluate("() => document.activeElement.matches('a.act')")
+        assert page.evaluate("() => window.same")
+        assert page.url.endswith("/runs/dense-7b")
+        assert reader.errors == []
+
+    def test_back_closes_it_and_the_page_stays(
+        self, browser: Any, site: Any, operator: Any, incident: Any, pace: Any
+    ) -> None:
+        reader = come(browser, site, "operator", "/runs/dense-7b")
+        page = reader.page
+        page.evaluate("() => { window.same = true; }")
+        page.click("#suspects a.act")
+        page.wait_for_selector("dialog.over #confirm")
+
+        page.evaluate("() => history.back()")
+
+        page.wait_for_selector("dialog.over", state="detached")
+        assert page.evaluate("() => window.same")
+
+    def test_what_is_refused_is_said_in_it(
+        self, browser: Any, site: Any, operator: Any, incident: Any, pace: Any
+    ) -> None:
+        reader = come(browser, site, "operator", "/nodes/north/trn002")
+        page = reader.page
+        page.click("a.act[href*='actions/new']")
+        page.wait_for_selector("dialog.over #confirm")
+        page.fill("#reason", REASON)
+        page.evaluate("() => { document.querySelector('#confirm').elements.expected_state.value = 'HUNG'; }")
+
+        page.evaluate("() => document.querySelector('#confirm').requestSubmit()")
+
+        page.wait_for_selector("dialog.over .dlg-banner, #action-state")
+        assert page.evaluate("() => Boolean(document.querySelector('dialog.over .dlg-banner'))")
+        assert page.input_value("#reason") == REASON
+
+
 class TestFrame:
     def test_a_theme_is_remembered(self, browser: Any, site: Any, viewer: Any) -> None:
         reader = come(browser, site, "viewer", "/runs")

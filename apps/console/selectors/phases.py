@@ -70,7 +70,7 @@ def phases_of(run: RunRow, found: SettledColumns | None, *, suspects: list[str],
     mine = names == culprit if culprit else np.zeros(len(names), bool)
     alone = _alone(values["compute_s"], mine) if culprit else None
     if alone is not None:
-        culprit, mine = f"{culprit}, rank {alone}", np.arange(len(names)) == alone
+        culprit, mine = f"rank {alone}", np.arange(len(names)) == alone
     others = _medians(values, ~mine)
     rows = [(f"{int((~mine).sum()):,} others" if culprit else "all ranks", others, 0.0)]
     extra = 0.0
