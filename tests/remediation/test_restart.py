@@ -151,7 +151,7 @@ class TestRestart:
         environment = Path(f"/proc/{wait_program(new)}/environ").read_bytes().split(b"\0")
         first, second = reversed(attempts_of(running.id))
         assert done.state == "SUCCEEDED"
-        assert done.outcome == "Attempt 2 runs. It went on from step 40, read back."
+        assert done.outcome == "Attempt 2 runs. It went on from step 40, as its first report says."
         assert not alive(old.pid or 0)
         assert (first.reason, first.authority) == ("PLANNED", "ORDER")
         assert (second.state, second.resumed_from_step) == ("OPEN", 40)
@@ -191,7 +191,7 @@ class TestRestart:
         reports(running, first_step=41)
         done = work(action.id)
 
-        assert done.outcome == "Attempt 2 runs. It went on from step 40, read back. That save is suspect."
+        assert done.outcome == "Attempt 2 runs. It went on from step 40, as its first report says. That save is suspect."
         assert Incident.objects.get(pk=nan).state == "OPEN"
         assert Incident.objects.get(pk=hang).state == "MITIGATED"
 

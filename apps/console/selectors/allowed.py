@@ -8,6 +8,7 @@ from apps.common.errors import PacelineError
 from apps.console import words
 from apps.console.selectors.actions import actions_listed
 from apps.console.selectors.suspects import ActButton, act_label, cheapest, confirm_href, price_words
+from apps.diagnosis.selectors import findings_of
 from apps.remediation.choices import LauncherKind
 from apps.remediation.selectors import ActionRow, Preview, action_preview, actions_of
 from apps.runs.selectors import RunRow
@@ -43,7 +44,7 @@ def allowed_of(run: RunRow, *, who: Principal, now: datetime) -> Allowed:
         exclusions=blast.words if blast else "not known",
         spares=restart.spares[:6] if restart else (),
         layout=" · ".join(layout),
-        buttons=tuple(_buttons(run, restart, who=who)),
+        buttons=tuple(_buttons(run, restart, proposed=_proposed(run, now=now), who=who)),
         actions=tuple(actions_listed(actions_of(run_id=run.id, limit=5))),
     )
 
@@ -55,18 +56,28 @@ def _preview(run: RunRow, kind: str, *, now: datetime) -> Preview | None:
         return None
 
 
-def _buttons(run: RunRow, restart: Preview | None, *, who: Principal) -> list[ActButton]:
+def _proposed(run: RunRow, *, now: datetime) -> set[str]:
+    """Return what open suspects propose already, so that the same restart is not offered a second time under other words."""
+    rows = findings_of(run_id=run.id, state="OPEN")
+    return {row.proposal_kind for row in rows if row.level != "INFO" and not row.muted(now)} - {"NONE"}
+
+
+def _buttons(run: RunRow, restart: Preview | None, *, proposed: set[str], who: Principal) -> list[ActButton]:
     off = "" if who.may(OPERATE) else f"You may look at {run.cluster}, not act on it."
     is_open = run.attempt_state == "OPEN"
     made = []
-    if restart is not None and run.state != "FINISHED":
+    if restart is not None and run.state != "FINISHED" and proposed <= {"EXCLUDE_NODE"}:
         best = cheapest(restart.prices)
         price = "starts where the newest trusted checkpoint is"
         if restart.choose or (best is not None and is_open):
             price = price_words(best, choose=bool(restart.choose)) if best is not None else restart.choose
         made.append(
             ActButton(
-                label=act_label("", excludes=False) if is_open else "Start again…",
+                label="Restart without excluding…"
+                if proposed
+                else act_label("", excludes=False)
+                if is_open
+                else "Start again…",
                 price=price if restart.can else f"{price}; {_short(restart.why_not)}",
                 href=confirm_href(run, kind="RESTART_RUN", when=""),
                 primary=False,

@@ -20,6 +20,10 @@ from apps.journal.choices import Source
 
 CHIPS = ("people", "findings", "nodes", "actions", "checkpoints", "system")
 DOTS = {"people": "person", "findings": "warn", "actions": "do", "checkpoints": "ckpt"}
+COUNTED = frozenset({"", "steps", "ranks", "nodes", "times"})
+"""Units of counts: one against a larger one is so many of them, not a ratio."""
+NO_RATIO = frozenset({"×"})
+"""Units that are ratios already."""
 LATE = timedelta(minutes=2)
 """A note whose time differs from its writing by more than this says so for ever."""
 
@@ -148,10 +152,16 @@ def _dot(row: TimelineRow) -> str:
 
 
 def evidence_rows(finding: FindingRow | None) -> list[dict[str, Any]]:
-    """Return a finding's evidence as table rows: name, value, reference, ratio where both are numbers."""
-    rows = []
-    for item in finding.evidence if finding else []:
-        value, reference = item.get("value"), item.get("reference")
-        numbers = isinstance(value, int | float) and isinstance(reference, int | float) and reference
-        rows.append({**item, "ratio": value / reference if numbers and value is not None and reference else None})
-    return rows
+    """Return a finding's evidence as table rows: name, value, reference, and their ratio where that says something.
+
+    `part` marks a count out of a larger one: "20 of 20 steps" is no ratio.
+    """
+    return [{**item, **_compared(item)} for item in (finding.evidence if finding else [])]
+
+
+def _compared(item: dict[str, Any]) -> dict[str, Any]:
+    value, reference, unit = item.get("value"), item.get("reference"), item.get("unit", "")
+    if not isinstance(value, int | float) or not isinstance(reference, int | float) or not reference:
+        return {"ratio": None, "part": False}
+    part = unit in COUNTED and isinstance(value, int) and value <= reference
+    return {"ratio": None if part or unit in NO_RATIO else value / reference, "part": part}

@@ -74,6 +74,11 @@ class NodesPage:
     gpu_models: str
     overlays: tuple[str, ...] = ()
 
+    @property
+    def is_placed(self) -> bool:
+        """Return whether anybody has said in which rack a node stands."""
+        return any(name != UNPLACED for name, _ in self.racks)
+
 
 @dataclass(frozen=True, slots=True)
 class NodeCard:

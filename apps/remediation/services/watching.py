@@ -186,9 +186,9 @@ def _read_back(found: int | None, asked: int | None, *, suspect: bool) -> str:
         return "From which step it went on was not read back."
     doubt = " That save is suspect." if suspect else ""
     if asked is None:
-        return f"It chose step {found:,} itself, read back.{doubt}"
+        return f"It chose step {found:,} itself, as its first report says.{doubt}"
     if found == asked:
-        return f"It went on from step {found:,}, read back.{doubt}"
+        return f"It went on from step {found:,}, as its first report says.{doubt}"
     return f"Attention: it went on from step {found:,}, not from {asked:,} as it was told. Nothing counts as mitigated.{doubt}"
 
 
