@@ -26,7 +26,7 @@ class SlurmLauncher:
         job = cli.job(job_id)
         if job is None or job.is_over:
             return gone_receipt(job_id, job)
-        if order.asked_at is None and job.runs and (job.restarts or 0) > order.restarts:
+        if order.asked_at is None and job.runs and slurm_requeue.is_later(job, order):
             raise LaunchRefused(
                 f"Slurm started job {job_id} again by itself meanwhile (restart {job.restarts}); look again"
             )

@@ -17,6 +17,13 @@ from apps.remediation.launching import LaunchRefused, LaunchUnavailable, LaunchU
 from apps.remediation.selectors.rows import OrderInHand
 
 
+BEGIN_IN_S = 2
+"""A requeued job waits for its old credential to expire, two minutes by default, unless it is told otherwise. Told `now`,
+it fails at once where a node has it again within the second in which its old credential was revoked ("already killed, do
+not launch batch job", 6 of 24 on 22.05): credentials are compared by whole seconds. Two leave one for the clocks.
+"""
+
+
 def hold(cli: SlurmCli, order: OrderInHand, job: SlurmJob) -> Receipt:
     """Bring a job back into the queue, held; done when none of its processes is left."""
     if job.is_held:
@@ -45,7 +52,7 @@ def follow(cli: SlurmCli, order: OrderInHand, job_id: int) -> Receipt:
     if job.state == "COMPLETING" or job.is_over:
         raise LaunchUnavailable(f"job {job_id} is still ending")
     if job.runs:
-        if (job.restarts or 0) > order.restarts:
+        if order.restarts is None or is_later(job, order):
             return receipt_of(job, f"{queue_words(job)} (restart {job.restarts})")
         raise LaunchRefused(f"job {job_id} still runs as it was; nothing was started beside it")
     return _let_go(cli, order, job)
@@ -56,11 +63,18 @@ def follow_read_back(cli: SlurmCli, order: OrderInHand, job_id: int) -> ReadBack
     job = cli.job(job_id)
     if job is None:
         return ReadBack(None, Receipt(f"Slurm does not know job {job_id} any more"))
-    if job.is_held or (job.is_over and (job.restarts or 0) <= order.restarts):
+    if job.is_over and order.restarts is None:
+        return ReadBack(None, Receipt(f"job {job_id} is over; whether it ran again is not known"))
+    if job.is_held or (job.is_over and not is_later(job, order)):
         return ReadBack(False, Receipt(f"job {job_id} is {'held' if job.is_held else 'over'}; it was not released"))
-    if job.state == "PENDING" and (job.restarts or 0) <= order.restarts:
+    if job.state == "PENDING" and order.restarts is not None and not is_later(job, order):
         return ReadBack(None, Receipt(queue_words(job)))
     return ReadBack(True, receipt_of(job, queue_words(job)))
+
+
+def is_later(job: SlurmJob, order: OrderInHand) -> bool:
+    """Return whether a job is known to have started again since the attempt that an order is about."""
+    return order.restarts is not None and (job.restarts or 0) > order.restarts
 
 
 def _let_go(cli: SlurmCli, order: OrderInHand, job: SlurmJob) -> Receipt:
@@ -71,8 +85,7 @@ def _let_go(cli: SlurmCli, order: OrderInHand, job: SlurmJob) -> Receipt:
         cli.change("scontrol", "update", f"JobId={job.id}", f"ExcNodeList={wanted}")
     if job.is_held:
         cli.change("scontrol", "release", str(job.id))
-    # A requeued job waits for its old credentials to expire, two minutes by default, unless it is told otherwise.
-    cli.change("scontrol", "update", f"JobId={job.id}", "StartTime=now")
+    cli.change("scontrol", "update", f"JobId={job.id}", f"StartTime=now+{BEGIN_IN_S}")
     seen = cli.job(job.id)
     if seen is None or seen.is_held:
         raise LaunchUncertain(f"job {job.id} was released, but is not seen to be")

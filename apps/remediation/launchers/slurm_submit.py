@@ -156,7 +156,11 @@ def _withdraw(cli: SlurmCli, job: SlurmJob) -> None:
 
 
 def _released(cli: SlurmCli, job_id: int, spelled: list[str], unknown: list[str]) -> Receipt:
-    cli.change("scontrol", "release", str(job_id))
+    try:
+        cli.change("scontrol", "release", str(job_id))
+    except LaunchRefused:
+        cli.change("scancel", "--state=PENDING", str(job_id), already=ENDED_ALREADY)
+        raise
     seen = cli.job(job_id)
     if seen is None or seen.is_held:
         raise LaunchUncertain(f"job {job_id} was released, but is not seen to be")

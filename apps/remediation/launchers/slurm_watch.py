@@ -43,7 +43,7 @@ def scheduler_look(where: SchedulerRow, *, now: datetime) -> bool:
 def _earlier(cli: SlurmCli, row: JobOfRun, jobs: dict[int, SlurmJob]) -> SlurmJob | None:
     """Return how the start before ended, of a job that was put back, where the accounting knows."""
     job = jobs.get(row.job_id)
-    if job is None or job.restarts is None or job.restarts <= row.restarts:
+    if job is None or job.restarts is None or row.restarts is None or job.restarts <= row.restarts:
         return None
     rows = cli.accounted(row.job_id)
     return rows[row.restarts] if row.restarts < len(rows) else None

@@ -17,14 +17,17 @@ ASKED_FOR = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class JobOfRun:
-    """A run's newest attempt and the job, and the start of it, that it is. `launch_id`: Paceline started it, and it lives."""
+    """A run's newest attempt and the job that it is. `launch_id`: Paceline started it, and it lives.
+
+    `restarts` is the start of the job that it is, None where its key does not say.
+    """
 
     run_id: int
     attempt_id: int
     attempt_state: str
     started_at: datetime
     job_id: int
-    restarts: int
+    restarts: int | None
     launch_id: int | None
 
 

@@ -158,7 +158,7 @@ class OrderInHand:
     scheduler: SchedulerRow | None = None
     mark: str = ""
     job_id: int | None = None
-    restarts: int = 0
+    restarts: int | None = None
     exclude_known: tuple[frozenset[str], ...] = ()
     excluded_before: tuple[str, ...] = ()
     targets: tuple[NodeTarget, ...] = ()

@@ -64,14 +64,16 @@ class JobRow:
 _JOB = re.compile(r"slurm:(\d{1,10})(?:\.(\d{1,9}))?(?![0-9])")
 
 
-def job_named(key: str, external_id: str = "") -> tuple[int, int] | None:
-    """Return the job and the start of it that an attempt is, by its key or else by its job; None where neither says.
+def job_named(key: str, external_id: str = "") -> tuple[int, int | None] | None:
+    """Return the job that an attempt is and which start of it, by its key or else by its job; None where neither says.
 
-    >>> job_named("slurm:12.1.batch"), job_named("order:ord_1", "slurm:12"), job_named("torchrun:a")
-    ((12, 1), (12, 0), None)
+    A job that is known by its number alone may be any start of it: the second is None.
+
+    >>> job_named("slurm:12.1.batch"), job_named("torchrun:a/b", "slurm:12"), job_named("torchrun:a")
+    ((12, 1), (12, None), None)
     """
     found = _JOB.match(key) or _JOB.match(external_id)
-    return None if found is None else (int(found[1]), int(found[2] or 0))
+    return None if found is None else (int(found[1]), int(found[2]) if found[2] else None)
 
 
 def scheduler_of(cluster_id: int) -> SchedulerRow | None:

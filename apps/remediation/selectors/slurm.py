@@ -14,8 +14,8 @@ def submits(setting: LauncherSetting) -> bool:
     return bool(setting.command or setting.script)
 
 
-def job_of(run: RunRow) -> tuple[int, int] | None:
-    """Return the job and the start of it that a run's newest attempt is, None where that is not known."""
+def job_of(run: RunRow) -> tuple[int, int | None] | None:
+    """Return the job and, where known, the start of it that a run's newest attempt is; None where that is not known."""
     attempt = _attempt(run)
     return None if attempt is None else job_named(attempt.key, attempt.external_id)
 
@@ -53,7 +53,7 @@ def slurm_happens(run: RunRow) -> tuple[str, str] | None:
     if seen is None or job is None or seen.job_id != job[0] or not seen.waits:
         return None
     text = f"Slurm has job {seen.job_id} in its queue"
-    if seen.restarts > job[1]:
+    if job[1] is not None and seen.restarts > job[1]:
         text = f"Slurm has requeued job {seen.job_id} by itself already (restart {seen.restarts})"
     return text, _waits(seen)
 

@@ -100,7 +100,7 @@ def _job_seen(
             return False
         was_on = kept.nodes if kept is not None else ""
         _keep(cluster_id, known, job, was_on=was_on, at=at)
-        if job.restarts is not None and job.restarts > known.restarts:
+        if job.restarts is not None and job.restarts > _start_before(known, kept, job.restarts):
             _started_again(known, job, was_on=was_on, down=down, before=before, now=now)
         elif job.is_over:
             _over(known, job, now=now)
@@ -146,6 +146,9 @@ def _started_again(
     if not (job.runs or job.is_over):
         _queued_set(known.run_id, queued=True)
         return
+    if known.restarts is None:
+        _queued_set(known.run_id, queued=False)
+        return  # its reporter has a key of its own, which nobody else could know
     attempt, _ = attempt_open(
         run_id=known.run_id,
         key=f"slurm:{job.id}.{job.restarts}",
@@ -159,6 +162,13 @@ def _started_again(
         Launch.objects.filter(pk=known.launch_id).update(attempt_id=attempt.id)
     if job.is_over:
         _end(attempt.id, known.launch_id, job, now=now)
+
+
+def _start_before(known: JobOfRun, kept: SchedulerJob | None, now_at: int) -> int:
+    """Return which start of its job an attempt is: by its key, else the one that was seen since it began, else the present."""
+    if known.restarts is not None:
+        return known.restarts
+    return kept.restarts if kept is not None and kept.told_at > known.started_at else now_at
 
 
 def _why_requeued(job: SlurmJob, *, was_on: str, down: set[str], before: SlurmJob | None) -> str:

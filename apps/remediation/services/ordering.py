@@ -169,7 +169,7 @@ def _scheduler_facts(order: Order, pool: Sequence[PoolNode]) -> dict[str, Any]:
         "scheduler": scheduler_of(run.cluster_id),
         "mark": order_mark(order),
         "job_id": job[0] if job is not None else None,
-        "restarts": job[1] if job is not None else 0,
+        "restarts": job[1] if job is not None else None,
         "exclude_known": tuple(node.names for node in pool if node.is_out),
         "excluded_before": tuple(sorted(before)),
     }

@@ -138,7 +138,7 @@ class TestRequeue:
     ) -> None:
         run, job_id = foreign
         set_slurm.scontrol("requeue", str(job_id))
-        set_slurm.scontrol("update", f"JobId={job_id}", "StartTime=now")
+        set_slurm.let_go(job_id)
         running(set_slurm, job_id)
 
         row = work(ask("RESTART_RUN", run).id)

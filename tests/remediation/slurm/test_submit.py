@@ -27,7 +27,9 @@ def job_of(row: Any) -> int:
 
 def running(slurm: Slurm, job_id: int) -> Any:
     """The job, once it runs."""
-    return wait_for(lambda: (job := slurm.job(job_id)).runs and job, f"job {job_id} to run")
+    found = wait_for(lambda: (job := slurm.job(job_id)).runs and job, f"job {job_id} to run", 40, or_else=False)
+    assert found, slurm.scontrol("show", "job", str(job_id))
+    return found
 
 
 class TestSubmit:

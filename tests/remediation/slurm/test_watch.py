@@ -169,7 +169,7 @@ class TestRequeues:
 
         read()
         waiting = run_by_id(run.id)
-        set_slurm.scontrol("update", f"JobId={job_id}", "StartTime=now")
+        set_slurm.let_go(job_id)
         running(set_slurm, job_id)
         read()
         read()
@@ -201,6 +201,50 @@ class TestRequeues:
         assert ended(run) == ("NODE_FAILURE", "SCHEDULER")
         assert node_by_id(lost).state == "DOWN"
         assert Event.objects.filter(kind="nodes.down").exists()
+
+
+class TestKeysOfTheirOwn:
+    """Runs whose reporter is known by its job's number alone, as under torchrun."""
+
+    @pytest.fixture
+    def torchrun(self, make_run: Callable[..., Any]) -> Any:
+        run = make_run("dense-7b")
+        attempt_open(
+            run_id=run.id,
+            key="torchrun:9/aa",
+            external_id="slurm:7",
+            world_size=2,
+            by="test",
+            source="API",
+            now=datetime.now(UTC) - timedelta(seconds=10),
+        )
+        return run
+
+    def test_one_that_began_in_a_later_start_of_its_job_is_left_alone(self, cluster: int, torchrun: Any) -> None:
+        moment = datetime.now(UTC)
+
+        for place in range(3):
+            at = moment + timedelta(seconds=place)
+            jobs_seen(cluster_id=cluster, jobs=[SlurmJob(7, "RUNNING", nodes="n1", restarts=2)], at=at, now=at)
+
+        (attempt,) = attempts_of(torchrun.id)
+        assert (attempt.state, attempt.key) == ("OPEN", "torchrun:9/aa")
+
+    def test_a_requeue_that_is_seen_ends_it_and_the_next_is_opened_by_its_reporter(
+        self, cluster: int, torchrun: Any
+    ) -> None:
+        moment = datetime.now(UTC)
+        states = [("RUNNING", 0), ("PENDING", 1), ("RUNNING", 1)]
+        seen = []
+
+        for place, (state, restarts) in enumerate(states):
+            at = moment + timedelta(seconds=place)
+            jobs_seen(cluster_id=cluster, jobs=[SlurmJob(7, state, nodes="n1", restarts=restarts)], at=at, now=at)
+            seen.append(run_by_id(torchrun.id).state)
+
+        (attempt,) = attempts_of(torchrun.id)
+        assert seen == ["STARTING", "QUEUED", "STOPPED"]
+        assert (attempt.state, attempt.reason, attempt.authority) == ("ENDED", "UNKNOWN", "SCHEDULER")
 
 
 class TestListings:
