@@ -14,7 +14,7 @@ from apps.diagnosis.selectors import FindingRow, findings_of
 from apps.diagnosis.services import attempts_unseen, clocks_evaluate, finding_mute
 from apps.diagnosis.services.windows import scene_read
 from apps.incidents.models import Incident, Notice
-from apps.incidents.services import findings_absorb, notices_send
+from apps.incidents.services import findings_absorb, incident_resolve, notices_send
 from apps.journal.choices import StreamKey
 from apps.journal.selectors import events_latest
 from apps.remediation.models import Action
@@ -230,6 +230,31 @@ class TestDismissed:
 
         assert [fault.rank for fault in before.past] == [5]
         assert (scene.past, [fault.rank for fault in own.dismissed]) == ((), [5])
+
+    def test_nor_is_what_was_a_false_alarm(self, site: Site, make_attempt: Any, run: Any) -> None:
+        beats_put(site)
+        exit_put(site, 5, ago=2.0)
+        site.fold()
+        look(site)
+        number = Incident.objects.get().pk
+        later = make_attempt(run, key="slurm:2.0.0", now=site.now + timedelta(minutes=1))
+        incident_resolve(
+            incident_id=number,
+            answer="WRONG",
+            words="our own test",
+            by="op",
+            source="WEB",
+            now=site.now,
+            false_alarm=True,
+        )
+
+        scene = scene_read(run_by_id(run.id), attempt_by_id(later.id), now=site.now)
+        findings_absorb(now=site.now)
+        findings_consider(now=site.now)
+
+        assert scene.past == ()
+        assert Incident.objects.get().state == "FALSE_ALARM"
+        assert Action.objects.get().state == "EXPIRED"
 
     def test_what_is_only_snoozed_still_is_one(self, site: Site, make_attempt: Any, run: Any) -> None:
         beats_put(site)

@@ -15,6 +15,7 @@ from apps.diagnosis.services.findings import (
     finding_considered,
     finding_mute,
     findings_claim,
+    findings_dismiss,
     subject_words,
 )
 
@@ -29,6 +30,7 @@ __all__ = [
     "finding_considered",
     "finding_mute",
     "findings_claim",
+    "findings_dismiss",
     "subject_words",
     "windows_due",
     "windows_evaluate",

@@ -160,6 +160,22 @@ def finding_mute(
         )
 
 
+def findings_dismiss(*, incident_id: int, reason: str, by: str) -> int:
+    """Dismiss all findings of an incident that was a false alarm, in the caller's transaction; return how many.
+
+    Called before the incident is locked: whoever absorbs locks a finding first, too."""
+    rows = Finding.objects.filter(incident_id=incident_id, muted_for_good=False).order_by("pk")
+    # Locked: what a detector writes about them at this moment is neither lost nor undone.
+    ids = list(rows.select_for_update(no_key=True).values_list("pk", flat=True))
+    return Finding.objects.filter(pk__in=ids).update(
+        muted_for_good=True,
+        muted_until_at=None,
+        mute_reason=reason[:2000],
+        muted_by_name=by,
+        version=F("version") + 1,
+    )
+
+
 def findings_claim(*, limit: int, without: Collection[int] = ()) -> list[int]:
     """Return findings that incidents have not read in their present version, locked for this transaction.
 

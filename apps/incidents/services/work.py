@@ -8,6 +8,7 @@ from django.db.models import F, Q
 from apps.common.sweeps import sweeping
 from apps.diagnosis.choices import FindingState
 from apps.diagnosis.selectors import findings_of
+from apps.diagnosis.services import findings_dismiss
 from apps.incidents.choices import UNRESOLVED, Answer, IncidentState, NoticeKind
 from apps.incidents.models import Incident, Watch
 from apps.incidents.services.moving import incident_close, incident_locked, incident_move, incident_say
@@ -116,12 +117,14 @@ def _mitigate(log: Log, row: Incident, *, reason: str, by: str, source: str, now
 def incident_resolve(
     *, incident_id: int, answer: str, words: str, by: str, source: str, now: datetime, false_alarm: bool = False
 ) -> None:
-    """Close an incident with what people say of the named cause.
+    """Close an incident with what people say of the named cause. What was a false alarm counts as no recurrence, either.
 
     Raises:
         NotFound: no such incident. MoveRefused: it is over already.
     """
     with recording(now=now) as log:
+        if false_alarm:
+            findings_dismiss(incident_id=incident_id, reason=f"A false alarm{f': {words}' if words else ''}", by=by)
         row = incident_locked(incident_id)
         state = IncidentState.FALSE_ALARM if false_alarm else IncidentState.RESOLVED
         incident_close(row, state, answer=Answer.WRONG if false_alarm else answer, words=words, by=by, now=now)
