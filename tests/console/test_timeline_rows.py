@@ -12,7 +12,7 @@ import pytest
 from apps.console.selectors.lanes import lanes_of
 from apps.console.selectors.run import heat_config
 from apps.console.selectors.timeline import SHOWN, latest_first, run_timeline
-from apps.console.templatetags.console import plain
+from apps.console.templatetags.console import joined, plain
 from apps.journal.choices import Source, StreamKey
 from apps.journal.selectors import EventRow
 from apps.journal.services import recording
@@ -56,6 +56,9 @@ class TestRows:
         assert (len(shown), older) == (SHOWN, 2 * SHOWN)
         assert len(all_of_them) >= SHOWN + 5
         assert rest == 0
+
+    def test_never_breaks_the_name_of_a_node_and_stays_escaped(self) -> None:
+        assert joined("Rank 5 on gpu-a-03 <b>") == 'Rank 5 on <span class="nowrap">gpu-a-03</span> &lt;b&gt;'
 
     def test_says_causes_and_ends_in_words(self) -> None:
         assert plain("compute_straggler on trn001: attempt_ended") == "slow compute on trn001: the attempt ended"

@@ -94,7 +94,7 @@ class TestHung:
         ranks = ranks_now_page(run_by_id(run.id), now=now + timedelta(seconds=1))
 
         assert "8 under way" not in shown
-        assert ranks.counts == (("stands", "crit", 1), ("waits", "warn", 7))
+        assert ranks.counts == (("stands", "crit", 1), ("wait", "warn", 7))
         assert (ranks.rows[0].ranks, ranks.rows[0].node) == ("5", "trn002")
 
     def test_stacks_are_grouped_and_the_odd_one_comes_first(self, shown: str) -> None:

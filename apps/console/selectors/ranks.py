@@ -248,13 +248,21 @@ def ranks_now_page(run: RunRow, *, now: datetime, most: int = 24) -> RanksNowPag
     order = sorted(lines, key=lambda key: (_ORDER[states[key].word], states[key].step or -1, lines[key][0]))
     rows = [_with_ranks(states[key], lines[key], names) for key in order[:most]]
     words_seen = [states[key].word for key in lines for _ in lines[key]]
-    counts = tuple((word, _TOKENS[word], words_seen.count(word)) for word in _ORDER if word in words_seen)
+    counts = tuple(
+        (_of_many(word, words_seen.count(word)), _TOKENS[word], words_seen.count(word))
+        for word in _ORDER
+        if word in words_seen
+    )
     return RanksNowPage(tuple(rows), counts, sum(len(lines[key]) for key in order[most:]))
 
 
 _TOKENS = {"exited": "crit", "stands": "crit", "behind": "warn", "silent": "none", "waits": "warn", "under way": "ok"}
 _ORDER = {"exited": 0, "stands": 1, "behind": 2, "silent": 3, "waits": 4, "under way": 5}
 STAND_OUT = frozenset({"exited", "stands", "behind"})
+
+
+def _of_many(word: str, n: int) -> str:
+    return word.removesuffix("s") if n != 1 and word in {"stands", "waits"} else word
 
 
 def _held_by(run: RunRow) -> frozenset[int]:

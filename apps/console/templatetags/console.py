@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django import template
-from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString
+from django.utils.html import conditional_escape, format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
 
 from apps.common.clock import rfc3339
 from apps.common.ids import id_write
@@ -16,6 +16,8 @@ from apps.console.selectors.plotly import plotly_style_ids as _plotly_style_ids
 
 register = template.Library()
 
+NAME = re.compile(r"(?<![\w-])[A-Za-z][\w.]{0,40}(?:-[\w.]{0,30}){0,4}-\d[\w.]{0,20}(?![\w-])")
+"""A name with a number behind a hyphen, as nodes have: practice-03, gpu-a-17."""
 UNIT = re.compile(r"(\d) (s|ms|min|h|d|%|×|°C|MHz|GHz|W|GPU-h|GiB|MB|GB|TB|ranks?|steps?|nodes?|GPUs?)(?![\w-])")
 
 for name in (
@@ -165,12 +167,13 @@ PLAIN = re.compile(r"\b(" + "|".join(name for name in (*words.CAUSES, *words.CLO
 
 
 @register.filter
-def plain(sentence: str) -> str:
+def plain(sentence: str) -> SafeString:
     """Return a row of the log as people read it: names of causes in words, numbers and their units together."""
     return joined(PLAIN.sub(lambda found: words.plain_name(found.group(1)), sentence))
 
 
 @register.filter
-def joined(sentence: str) -> str:
-    """Return a sentence in which a number and its unit never part."""
-    return UNIT.sub(lambda found: f"{found.group(1)}{words.NBSP}{found.group(2)}", sentence)
+def joined(sentence: str) -> SafeString:
+    """Return a sentence in which a number and its unit never part, and the name of a node is never broken."""
+    whole = UNIT.sub(lambda found: f"{found.group(1)}{words.NBSP}{found.group(2)}", sentence)
+    return mark_safe(NAME.sub(r'<span class="nowrap">\g<0></span>', conditional_escape(whole)))  # noqa: S308 - escaped
