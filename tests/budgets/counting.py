@@ -28,3 +28,23 @@ def asked(monkeypatch: Any) -> Iterator[list[str]]:
     with monkeypatch.context() as patched:
         patched.setattr(psycopg.Cursor, "execute", execute)
         yield found
+
+
+@contextmanager
+def asked_async(monkeypatch: Any) -> Iterator[list[str]]:
+    """Give the same of asynchronous cursors, with what is copied."""
+    found: list[str] = []
+    execute, copy = psycopg.AsyncCursor.execute, psycopg.AsyncCursor.copy
+
+    async def executing(self: Any, query: Any, *args: Any, **more: Any) -> Any:
+        found.append(str(query))
+        return await execute(self, query, *args, **more)
+
+    def copying(self: Any, query: Any, *args: Any, **more: Any) -> Any:
+        found.append(str(query))
+        return copy(self, query, *args, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(psycopg.AsyncCursor, "execute", executing)
+        patched.setattr(psycopg.AsyncCursor, "copy", copying)
+        yield found

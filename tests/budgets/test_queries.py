@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -10,13 +11,15 @@ import pytest
 from django.db import transaction
 from django.test import Client
 
+from apps.common.ids import id_write
 from apps.console.selectors.feed import rows_after, streams_named
 from apps.diagnosis.services import clocks_evaluate
 from apps.incidents.services import findings_absorb, notices_send
 from apps.remediation.services import findings_consider
 from apps.runs.models import Attempt
-from tests.budgets.counting import asked
+from tests.budgets.counting import asked, asked_async
 from tests.budgets.crowd import LARGE, SMALL, Size, crowd
+from tests.telemetry.callers import door_open
 from tests.telemetry.reports import Site
 
 pytestmark = pytest.mark.django_db
@@ -118,3 +121,27 @@ class TestTheFold:
 
         assert counts[1] <= counts[0] + 6
         assert counts[1] <= 90
+
+
+@pytest.fixture
+def token(make_token: Callable[..., str], attempt: Any) -> str:
+    return make_token("report")
+
+
+class TestTheDoor:
+    @pytest.mark.django_db(transaction=True)
+    async def test_asks_once_a_group_and_never_once_a_report(
+        self, attempt: Any, token: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = f"attempts/{id_write('att', attempt.id)}/reports"
+        reports = [
+            {"sender": f"s{n}", "boot": "b", "seq": 1, "beats": [{"rank": n % 8, "step": 1}]} for n in range(200)
+        ]
+
+        async with door_open(token) as caller:
+            with asked_async(monkeypatch) as statements:
+                answers = await asyncio.gather(*(caller.post(path, report) for report in reports))
+
+        groups = [text for text in statements if text.startswith("COPY")]
+        assert {answer.status_code for answer in answers} == {202}
+        assert len(statements) <= 4 * len(groups) + 12

@@ -52,8 +52,8 @@ def places_keep(
         places = []
         for entry, place in told:
             if place.node not in nodes:
-                told = f"“{place.node[:80]}”: a name has 1 to {NAME_LENGTH} characters, {NAME_RULE}"
-                refusals.add(entry.row, Refused(Reason.NODE_NAME, told))
+                why = f"“{place.node[:80]}”: a name has 1 to {NAME_LENGTH} characters, {NAME_RULE}"
+                refusals.add(entry.row, Refused(Reason.NODE_NAME, why))
                 continue
             node_id = nodes[place.node]
             places.append(RankPlace(place.rank, node_id, place.local_rank, place.gpu, place.coords))
