@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
@@ -18,6 +18,12 @@ from apps.journal.services import Log, recording
 DEFAULT_CLUSTER = "main"
 PRACTICE_CLUSTER = "practice"
 """Its machines are made up by the practice run: nobody else's belong there unless their sender says so."""
+MOST_GPUS = 64
+"""GPUs of one node; more is a broken inventory (a failing device was seen to count 18446744073709551615)."""
+
+GPU_GONE = timedelta(hours=1)
+"""A device that was not seen for so long gives its room to another: swapping one takes longer."""
+
 NAME_LENGTH = 255
 CLUSTER_LENGTH = 63
 NAME_RULE = "no space, nothing invisible, none of / \\ : , ? # % & and not dots alone"
@@ -100,7 +106,11 @@ def _known(cluster_id: int, names: list[str]) -> dict[str, int]:
 
 
 def gpus_ensure(*, node_id: int, seen: Iterable[GpuSeen], now: datetime) -> dict[str, int]:
-    """Return each device's slot in the cluster's GPU series by its key, and keep what is new about it."""
+    """Return each device's slot in the cluster's GPU series by its key, and keep what is new about it.
+
+    A node that shows its full number of devices gets no more until one of them has not been seen for an hour: those that
+    found no room are left out.
+    """
     wanted = {gpu.key: gpu for gpu in seen}
     known = {gpu.key: gpu for gpu in Gpu.objects.filter(node_id=node_id, key__in=wanted)}
     missing = [gpu for key, gpu in wanted.items() if key not in known]
@@ -108,6 +118,8 @@ def gpus_ensure(*, node_id: int, seen: Iterable[GpuSeen], now: datetime) -> dict
         with transaction.atomic():
             # The cluster's row gives out slots (see nodes_ensure).
             cluster = Cluster.objects.select_for_update(no_key=True, of=("self",)).get(node__pk=node_id)
+            seen_now = Gpu.objects.filter(node_id=node_id, last_seen_at__gt=now - GPU_GONE).count()
+            missing = missing[: max(0, MOST_GPUS - seen_now)]
             for place, gpu in enumerate(missing):
                 known[gpu.key], _ = Gpu.objects.get_or_create(
                     node_id=node_id,
@@ -122,8 +134,8 @@ def gpus_ensure(*, node_id: int, seen: Iterable[GpuSeen], now: datetime) -> dict
                     },
                 )
             Cluster.objects.filter(pk=cluster.pk).update(next_gpu_slot=F("next_gpu_slot") + len(missing))
-    for key, gpu in wanted.items():
-        row = known[key]
+    for key, row in known.items():
+        gpu = wanted[key]
         fresh = {
             "pci": gpu.pci or row.pci,
             "index": row.index if gpu.index is None else gpu.index,

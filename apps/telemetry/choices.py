@@ -61,7 +61,10 @@ class Reason(TextChoices):
     METRICS_MANY = "METRICS_MANY", "This series has as many metrics as it may have."
     NOT_A_NUMBER = "NOT_A_NUMBER", "The value is no number."
     IMPOSSIBLE = "IMPOSSIBLE", "The value is physically impossible, so it is a blank, not a reading."
-    TIME = "TIME", "The time cannot be read; times are RFC 3339 with a zone."
+    TIME = (
+        "TIME",
+        "The time cannot be used: it is no RFC 3339 with a zone, far from any calendar's, or later than its report came.",
+    )
     NODE_NAME = "NODE_NAME", "The node's name cannot be used."
     WORD = "WORD", "The word is none of those that this field knows."
     EVENTS_MANY = "EVENTS_MANY", "More events came at once than are kept."

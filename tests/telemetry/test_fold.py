@@ -251,6 +251,30 @@ class TestRefusals:
         assert places is not None
         assert nodes_by_id({int(places.nodes[1])}).popitem()[1].name == "trn009"
 
+    @pytest.mark.parametrize(
+        "odd",
+        [
+            {"coords": {"d\x00p": 1, "tp": 2}},
+            {"coords": {"pp": 2**40, "tp": 2}},
+            {"local_rank": 2**40},
+            {"gpu": "a\x00"},
+        ],
+    )
+    def test_what_cannot_be_kept_of_a_place_costs_neither_the_place_nor_the_steps(
+        self, site: Site, attempt: Any, odd: dict[str, Any]
+    ) -> None:
+        steps = {"ranks": [0], "steps": [1], "metrics": {"step_s": [[1]]}}
+        site.put(steps=steps, placement=[{"rank": 0, "node": "trn009", **odd}])
+
+        site.fold()
+
+        places = placement_of(attempt.id)
+        assert site.value("step_s", [1])[0, 0] == 1
+        assert (Refusal.objects.get().reason, Refusal.objects.get().count) == ("UNREADABLE", 1)
+        assert places is not None
+        assert nodes_by_id({int(places.nodes[0])}).popitem()[1].name == "trn009"
+        assert places.coords.get("0", {}) == ({"tp": 2} if "coords" in odd else {})
+
     def test_a_clock_that_is_ahead_tells_times_that_can_be(self, site: Site, now: datetime) -> None:
         told = (now + timedelta(hours=3)).isoformat()
         site.put(sent=3 * 3600.0, events=[{"kind": "log", "text": "x", "happened_at": told}])

@@ -156,6 +156,15 @@ class TestGauges:
         assert node.values("power_w").shape == (64, 1)
         assert Refusal.objects.get().count == 16
 
+    def test_a_node_has_64_gpus_over_all_of_its_reports(self, node: NodeSite) -> None:
+        for seq in range(3):
+            node.put(seq=seq, gpus=[{"gpu": f"GPU-{seq}-{n}", "power_w": n} for n in range(40)])
+
+        node.fold()
+
+        assert node.values("power_w").shape == (64, 1)
+        assert (Refusal.objects.get().reason, Refusal.objects.get().count) == ("DEVICES_MANY", 56)
+
     def test_times_that_cannot_be_are_refused(self, node: NodeSite) -> None:
         old = (node.now - timedelta(days=30)).isoformat()
         ahead = (node.now + timedelta(days=1)).isoformat()

@@ -37,6 +37,13 @@ class TestRanksNow:
         assert found.phase == ["communication", "compute"]
         assert found.heard_at.tolist() == [now.timestamp()] * 2
 
+    def test_knows_no_rank_that_the_attempt_has_not_before_the_fold_either(self, site: Site, now: datetime) -> None:
+        site.put(beats=[beat(0, 7), beat(9, 7)], events=[{"kind": "exit", "rank": 9, "code": 1}])
+
+        found = ranks_now(site.attempt_id, now)
+
+        assert (found.ranks.tolist(), list(found.exited)) == ([0], [])
+
     def test_says_the_same_after_the_fold(self, site: Site, now: datetime) -> None:
         site.put(beats=[beat(0, 7, "communication"), beat(3, 8, age=2)])
         before = ranks_now(site.attempt_id, now)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from django.conf import settings
 from django.db import transaction
 from django.db.models import F
 
@@ -38,7 +39,8 @@ def placement_merge(*, attempt_id: int, places: Iterable[RankPlace]) -> bool:
         attempt = Attempt.objects.select_for_update(no_key=True).get(pk=attempt_id)
         row = Placement.objects.filter(pk=attempt_id).first()
         told_of = len(bytes(row.local_ranks)) // 4 if row else 0
-        size = attempt.world_size or max(told_of, max(told) + 1)  # as long as nobody tells the size, it only grows
+        # As long as nobody tells the size, it only grows, as far as attempts can.
+        size = attempt.world_size or max(told_of, min(max(told) + 1, settings.PACELINE_LIMITS["ranks_per_attempt"]))
         nodes, local_ranks, stages = _placement_arrays(row, size)
         gpus, coords = (dict(row.gpus), dict(row.coords)) if row else ({}, {})
 

@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
+from django.conf import settings
 from numpy.typing import NDArray
 
 from apps.engine.detection import Phase
+from apps.runs.selectors import attempt_by_id
 from apps.telemetry.choices import OwnerKind, ScopeKind
 from apps.telemetry.selectors.beats import BEAT, Beats, beats_raw
 from apps.telemetry.selectors.facts import FactRow, facts_of
@@ -46,7 +48,8 @@ class RanksNow:
 def ranks_now(attempt_id: int, now: datetime) -> RanksNow:
     """Return what an attempt's ranks said last, up to `now`; it never waits for the fold."""
     beats = np.concatenate([_folded(attempt_id), *_waiting(attempt_id)])
-    beats = beats[beats["heard"] <= now.timestamp() + 1.0]
+    size = attempt_by_id(attempt_id).world_size or settings.PACELINE_LIMITS["ranks_per_attempt"]
+    beats = beats[(beats["heard"] <= now.timestamp() + 1.0) & (beats["rank"] < size)]  # what waits was not checked yet
     order = np.lexsort((beats["step"], beats["heard"], beats["rank"]))
     beats = beats[order]
     newest = beats[np.append(beats["rank"][1:] != beats["rank"][:-1], True)] if len(beats) else beats
@@ -56,8 +59,12 @@ def ranks_now(attempt_id: int, now: datetime) -> RanksNow:
         phase=[Phase(value).word for value in newest["phase"].tolist()],
         phase_age_s=newest["age_s"].astype(np.float32),
         heard_at=newest["heard"].astype(np.float64),
-        exited={fact.rank: fact for fact in facts_of(attempt_id, kinds=("exit",)) if fact.rank is not None},
+        exited={_rank(fact): fact for fact in facts_of(attempt_id, kinds=("exit",)) if 0 <= _rank(fact) < size},
     )
+
+
+def _rank(fact: FactRow) -> int:
+    return -1 if fact.rank is None else fact.rank
 
 
 def _folded(attempt_id: int) -> Beats:

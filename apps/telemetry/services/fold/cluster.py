@@ -128,12 +128,16 @@ def _gauges_keep(work: _Work, entries: Sequence[NodeEntry], nodes: Mapping[int, 
     for source, entry in enumerate(entries):
         node = nodes[entry.row.scope_id]
         slots = _slots(node, entry, now=work.now)
+        for key in entry.parsed.devices.keys() - slots.keys():
+            work.refusals.add(entry.row, Refused(Reason.DEVICES_MANY, key[:80]))
         for reading in entry.parsed.readings:
             at_s = _at_s(entry, reading)
             if reading.host:
                 of_nodes.append(Gauge(node.slot, at_s, reading.host, source, entry.late))
             of_gpus += [
-                Gauge(slots[key], at_s, values, source, entry.late) for key, values in reading.gpus.items() if values
+                Gauge(slots[key], at_s, values, source, entry.late)
+                for key, values in reading.gpus.items()
+                if values and key in slots
             ]
     for kind, gauges in ((SeriesKind.GPU, of_gpus), (SeriesKind.NODE, of_nodes)):
         if gauges:

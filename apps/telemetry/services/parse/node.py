@@ -8,13 +8,10 @@ from typing import Any
 import msgspec
 
 from apps.common.clock import usable
-from apps.fleet.services import GpuSeen
+from apps.fleet.services import MOST_GPUS, GpuSeen
 from apps.telemetry.choices import Reason
 from apps.telemetry.services.parse.parts import Event, items_parse, text_clean, times_check
 from apps.telemetry.services.parse.steps import SAMPLE_LENGTH, WORDS, Refused, name_is_usable
-
-MOST_GPUS = 64
-"""GPUs of one node; more is a broken inventory (a failing device was seen to count 18446744073709551615)."""
 
 LABELS = frozenset({"gpu", "pci", "index", "model", "boot_id"})
 BLANKS = frozenset(

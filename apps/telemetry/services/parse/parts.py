@@ -15,6 +15,8 @@ TEXT_LENGTH = 4_000
 
 STACK_LENGTH = 64_000
 INT4 = 2**31 - 1
+COORD_LENGTH = 8
+"""Letters of an axis of the layout, such as `dp` or `expert`."""
 
 Item = TypeVar("Item", bound=msgspec.Struct)
 Step = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -97,6 +99,30 @@ def times_check(items: Iterable[Save | Event], refused: list[Refused]) -> None:
         if item.happened_at is not None and usable(item.happened_at) is None:
             refused.append(Refused(Reason.TIME, f"happened_at: {item.happened_at.isoformat()}"))
             item.happened_at = None
+
+
+def places_check(places: Iterable[Place], refused: list[Refused]) -> None:
+    """Make what cannot be kept of a place absent; the rank's node and the report's other parts stay."""
+    for place in places:
+        coords = place.coords or {}
+        wrong = {name: at for name, at in coords.items() if not _is_coordinate(name, at)}
+        if wrong:
+            refused.append(_beside(place, f"coords {wrong}", len(wrong)))
+            place.coords = {name: at for name, at in coords.items() if name not in wrong}
+        if place.local_rank is not None and not 0 <= place.local_rank <= INT4:
+            refused.append(_beside(place, f"local_rank {place.local_rank}"))
+            place.local_rank = None
+        if place.gpu is not None and not place.gpu.isprintable():
+            refused.append(_beside(place, f"gpu {place.gpu!r}"))
+            place.gpu = None
+
+
+def _is_coordinate(name: str, at: int) -> bool:
+    return 0 < len(name) <= COORD_LENGTH and name.isprintable() and 0 <= at <= INT4
+
+
+def _beside(place: Place, what: str, count: int = 1) -> Refused:
+    return Refused(Reason.UNREADABLE, f"placement of rank {place.rank}: {what}"[:SAMPLE_LENGTH], count)
 
 
 def text_clean(text: str | None, *, length: int = TEXT_LENGTH) -> str:

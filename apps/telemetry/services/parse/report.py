@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from apps.telemetry.choices import Reason
-from apps.telemetry.services.parse.parts import Beat, Event, Place, Save, items_parse, times_check
+from apps.telemetry.services.parse.parts import Beat, Event, Place, Save, items_parse, places_check, times_check
 from apps.telemetry.services.parse.steps import SAMPLE_LENGTH, Refused, Samples, Steps, steps_parse
 
 _EMPTY = msgspec.Raw(b"")
@@ -74,6 +74,7 @@ def _slow(body: bytes, found: Parsed) -> None:
 def _lists(found: Parsed, placement: Any, checkpoints: Any, events: Any, drops: Any) -> None:
     if bytes(placement):
         found.places = items_parse(Place, placement, found.refused)
+        places_check(found.places, found.refused)
     if bytes(checkpoints):
         found.saves = items_parse(Save, checkpoints, found.refused)
         times_check(found.saves, found.refused)
