@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +16,7 @@ import paceline
 import pytest
 from paceline.floats import PRODUCED_NAN
 
+from tests.client.conftest import ROOT
 from tests.client.server import RecordingServer, Reply, eventually
 
 Start = Callable[..., paceline.Pace]
@@ -405,3 +408,37 @@ class TestNeverRaises:
         assert again is first
         assert second is not first
         assert second.active
+
+
+class TestAddress:
+    @pytest.mark.parametrize(
+        ("url", "word"),
+        [
+            ("http://127.0.0.1:notaport", "is no address"),
+            ("ftp://127.0.0.1:1", "is no address"),
+            ("http://", "is no address"),
+            ("http://127.0.0.1:1", "cannot be reached"),
+        ],
+    )
+    def test_that_leads_nowhere_is_said_in_one_line_and_once(self, tmp_path: Path, url: str, word: str) -> None:
+        program = """
+import time, paceline
+pace = paceline.start()
+for step in range(30):
+    with pace.step(step):
+        time.sleep(0.05)
+pace.finish()
+"""
+        said = subprocess.run(
+            [sys.executable, "-c", program],
+            env={
+                "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "client" / "src"), "PACELINE_URL": url,
+                "PACELINE_RUN": "r", "PACELINE_ATTEMPT_KEY": "k", "PACELINE_INTERVAL_S": "0.2",
+                "PACELINE_SPOOL_DIR": str(tmp_path / "spool"), "PACELINE_LOCAL_DIR": str(tmp_path / "local"),
+            },
+            capture_output=True, text=True, timeout=60, check=True,
+        ).stderr.splitlines()  # fmt: skip
+
+        assert len(said) == 1, said
+        assert said[0].startswith("paceline: ")
+        assert word in said[0]

@@ -273,6 +273,8 @@ class Courier:
             self._let_go(entry)  # ended already, or never opened: there is nothing left to end
         elif verdict is Verdict.AGAIN:
             self._backoff.failed(now, retry_after_s=answer.retry_after_s)
+            if answer.status == 0:
+                say_once("away", f"{self._server.address} cannot be reached ({answer.message}); reports wait on disk")
             lane.wait_in_line(entry.name)
         elif verdict is Verdict.DENIED:
             say_once("token", f"the server does not accept the token ({answer.status}): {answer.message}; reports wait")

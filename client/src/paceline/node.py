@@ -22,7 +22,7 @@ from paceline.drops import Drops
 from paceline.gpus import NvidiaSmi
 from paceline.host import Host
 from paceline.packing import utc_text
-from paceline.settings import node_name, spool_dir, spool_folder, spool_max_bytes
+from paceline.settings import node_name, spool_dir, spool_folder, spool_max_bytes, url_fault
 from paceline.spool import Entry, Spool, Target
 from paceline.transport import Server
 
@@ -124,6 +124,8 @@ def settings_read(arguments: Sequence[str], environ: Mapping[str, str]) -> NodeS
     url = environ.get("PACELINE_URL", "").strip().rstrip("/")
     if not url:
         return "PACELINE_URL is not set: nobody to report to"
+    if fault := url_fault(url):
+        return fault
     try:
         interval_s = given.interval or float(environ.get("PACELINE_NODE_INTERVAL_S") or INTERVAL_S)
     except ValueError:

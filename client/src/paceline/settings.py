@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from paceline.digest import fresh_name, name_of
 
@@ -69,6 +70,8 @@ def settings_read(
     url = environ.get("PACELINE_URL", "").strip().rstrip("/")
     if not url:
         return Refusal(None)
+    if fault := url_fault(url):
+        return Refusal(f"{fault}: nothing is reported")
     run = run or environ.get("PACELINE_RUN", "").strip()
     if not run:
         return Refusal("PACELINE_RUN is not set: nothing is reported. Give the run's name there or to start(run=...).")
@@ -106,6 +109,19 @@ def settings_read(
         local_dir=environ.get("PACELINE_LOCAL_DIR") or own_dir("local"),
         shared_dir=environ.get("PACELINE_SHARED_DIR") or None,
     )
+
+
+def url_fault(url: str) -> str | None:
+    """Return what is wrong with the server's address, or None."""
+    said = f"PACELINE_URL is {url[:200]!r}, which is no address such as http://paceline.example:8000"
+    try:
+        parts = urlsplit(url if "//" in url else f"http://{url}")
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return said
+    if parts.scheme not in ("http", "https") or not host or url.endswith(":") or " " in url or not url.isprintable():
+        return said
+    return None
 
 
 def node_name(environ: Mapping[str, str]) -> str:

@@ -25,7 +25,7 @@ from urllib.parse import urlencode
 from paceline.digest import name_of
 from paceline.lines import KMSG, FileLines, KernelLines, PipeLines, Source
 from paceline.say import say_once
-from paceline.settings import node_name, spool_dir, spool_folder
+from paceline.settings import node_name, spool_dir, spool_folder, url_fault
 from paceline.transport import Backoff, Server, Verdict, path
 
 KINDS = ("kernel", "training", "health")
@@ -71,6 +71,8 @@ def settings_read(arguments: Sequence[str], environ: Mapping[str, str]) -> TailS
     url = environ.get("PACELINE_URL", "").strip().rstrip("/")
     if not url:
         return "PACELINE_URL is not set: nobody to report to"
+    if fault := url_fault(url):
+        return fault
     cluster, node = environ.get("PACELINE_CLUSTER"), node_name(environ)
     return TailSettings(
         url=url,

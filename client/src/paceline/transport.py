@@ -62,6 +62,7 @@ class Server:
     def __init__(self, url: str, token: str, *, timeout_s: float = TIMEOUT_S) -> None:
         parts = urlsplit(url if "//" in url else f"http://{url}")
         secure = parts.scheme == "https"
+        self.address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         self._base = parts.path.rstrip("/")
         self._token = token
         port = parts.port or (443 if secure else 80)
