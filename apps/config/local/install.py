@@ -9,6 +9,7 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ PYTHON = VENV / "bin/python"
 STAMP = VENV / "paceline.json"
 LOG = VENV / "install.log"
 OLDEST = (3, 11)
+SERVED = "apps.config.local"
 PROJECTS = ("pyproject.toml", "client/pyproject.toml")
 
 STILL_S = 5.0
@@ -176,6 +178,9 @@ def become(words: list[str]) -> NoReturn:
     """Go on as `.venv/bin/python WORDS…`."""
     os.chdir(REPOSITORY)
     os.environ["PATH"] = f"{VENV / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    if words[:2] == ["-m", SERVED]:
+        # Between two programs nobody can answer Ctrl-C: it waits until the next one is there.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     os.execv(PYTHON, [str(PYTHON), *words])  # noqa: S606
 
 

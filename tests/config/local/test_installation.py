@@ -1,6 +1,10 @@
 """Taking an installation down leaves no process, whatever goes wrong on the way."""
 
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -8,6 +12,7 @@ import pytest
 from apps.config.local.folder import DataFolder
 from apps.config.local.installation import Installation
 from apps.config.local.listener import address_read, listen
+from apps.config.local.processes import REPOSITORY
 from apps.config.local.programs import Program
 from apps.config.local.supervisor import Supervisor
 from apps.config.local.voice import Voice
@@ -31,3 +36,22 @@ class TestDown:
                 made.down()
 
         assert not os.path.exists(f"/proc/{pid}")
+
+
+class TestInterrupted:
+    @pytest.mark.parametrize("after_s", [0.0, 0.03, 0.1, 0.2])
+    def test_while_it_loads_it_ends_without_a_traceback(self, tmp_path: Path, after_s: float) -> None:
+        # The mask is what the set-up hands over: Ctrl-C between two programs waits for the second one.
+        process = subprocess.Popen(
+            [sys.executable, "-m", "apps.config.local"],
+            env={**os.environ, "PACELINE_DATA_DIR": str(tmp_path / "data"), "PACELINE_BIND": "127.0.0.1:0"},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=REPOSITORY,
+            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}),
+        )  # fmt: skip
+        time.sleep(after_s)  # any moment will do: each is one at which people press
+
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=60)
+
+        assert "Traceback" not in said
+        assert process.returncode in (0, -signal.SIGINT)
