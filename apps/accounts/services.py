@@ -156,6 +156,39 @@ def role_set(*, user_id: int, role: str, by: str, source: str, now: datetime) ->
         )
 
 
+def signed_in(*, user_id: int, how: str, source: str, now: datetime) -> None:
+    """Write that a person came in; `how` is `by password` or `by a one-time link`."""
+    _tell_of(user_id, "user.signed_in", f"signed in {how}", source=source, now=now)
+
+
+def password_set(*, user_id: int, password: str, source: str, now: datetime) -> None:
+    """Give a person another password, by themselves.
+
+    Raises:
+        NotFound: there is no such person.
+    """
+    with recording(now=now):
+        user = User.objects.select_for_update().filter(pk=user_id).first()  # so that of two at once the later one holds
+        if user is None:
+            raise NotFound("There is no such person.")
+        user.set_password(password)
+        user.save(update_fields=["password"])
+        _tell_of(user_id, "user.password_set", "set a password", source=source, now=now)
+
+
+def _tell_of(user_id: int, kind: str, what: str, *, source: str, now: datetime) -> None:
+    name = User.objects.values_list("username", flat=True).get(pk=user_id)
+    with recording(now=now) as log:
+        log.add(
+            StreamKey.system(),
+            kind=kind,
+            text=f"{name} {what}",
+            source=source,
+            actor_name=name,
+            payload={"user": user_id},
+        )
+
+
 def sign_in_link_create(*, user_id: int, now: datetime) -> str:
     """Return the secret of a link that signs this person in once within an hour; earlier unused links end.
 

@@ -1,17 +1,22 @@
 """Signing in and out."""
 
 from django.contrib.auth import login, views
-from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.decorators import login_required
-from django.contrib.auth.forms import AuthenticationForm, SetPasswordForm
+from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm, SetPasswordForm
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
-from apps.accounts.services import sign_in_link_use
+from apps.accounts.models import User
+from apps.accounts.services import password_set, sign_in_link_use, signed_in
 from apps.common.clock import now
+from apps.journal.choices import Source
+
+BACKEND = "django.contrib.auth.backends.ModelBackend"
+BY_LINK = "by_link"
+"""In a session that began with a one-time link: its owner may have forgotten the password they had."""
 
 LONGEST_NAME = 150
 """As the model has it."""
@@ -34,6 +39,11 @@ class SignIn(views.LoginView):
     template_name = "accounts/sign_in.html"
     redirect_authenticated_user = True
 
+    def form_valid(self, form: AuthenticationForm) -> HttpResponse:
+        answer = super().form_valid(form)
+        signed_in(user_id=form.get_user().pk, how="by password", source=Source.WEB, now=now())
+        return answer
+
 
 class SignOut(views.LogoutView):
     """End the session; POST only."""
@@ -48,19 +58,24 @@ def first(request: HttpRequest, secret: str) -> HttpResponse:
     user = sign_in_link_use(secret=secret, now=now())
     if user is None:
         return render(request, "accounts/first.html", {"spent": True}, status=410)
-    login(request, user, backend="django.contrib.auth.backends.ModelBackend")
+    login(request, user, backend=BACKEND)
+    request.session[BY_LINK] = True
+    signed_in(user_id=user.pk, how="by a one-time link", source=Source.WEB, now=now())
     return redirect("/")
 
 
 @login_required
 @require_http_methods(["GET", "POST"])
 def password(request: HttpRequest) -> HttpResponse:
-    """Set one's own password."""
+    """Set one's own password; who did not just come by a one-time link says the one they have."""
     user = request.user
-    assert isinstance(user, AbstractBaseUser)
-    form = SetPasswordForm(user, request.POST or None)
+    assert isinstance(user, User)
+    may_set = request.session.get(BY_LINK, False) or not user.has_usable_password()
+    form = (SetPasswordForm if may_set else PasswordChangeForm)(user, request.POST or None)
     if request.method == "POST" and form.is_valid():
-        form.save()
-        login(request, user, backend="django.contrib.auth.backends.ModelBackend")
+        password_set(user_id=user.pk, password=form.cleaned_data["new_password1"], source=Source.WEB, now=now())
+        user.refresh_from_db()
+        login(request, user, backend=BACKEND)  # every other session of theirs ends with the old password
+        request.session.pop(BY_LINK, None)
         return redirect("/")
     return render(request, "accounts/password.html", {"form": form})

@@ -24,7 +24,10 @@ from apps.accounts.services import (
     user_create,
 )
 from apps.common.access import Principal
+from apps.common.clock import now as clock_now
 from apps.common.errors import BadRequest, Conflict, NotFound, Unprocessable
+from apps.journal.choices import StreamKey
+from apps.journal.selectors import events_after
 
 CALLER = Principal(kind="TOKEN", id=7, name="script", scopes=frozenset({"operate"}))
 
@@ -193,3 +196,33 @@ def test_two_equal_requests_at_once_act_once(now: datetime) -> None:
 
     assert done == [1]
     assert answers == [{"n": 1}] * 4
+
+
+@pytest.mark.django_db
+class TestPassword:
+    NEW = {"new_password1": "correct horse battery", "new_password2": "correct horse battery"}
+
+    def test_is_changed_by_who_knows_the_old_one_and_stands_in_the_log(
+        self, make_user: Callable[[str], Any], client: Client
+    ) -> None:
+        make_user("OPERATOR", "ada")
+        client.post("/sign-in", {"username": "ada", "password": "a long password"})
+
+        without = client.post("/password", self.NEW)
+        wrong = client.post("/password", {**self.NEW, "old_password": "another one"})
+        right = client.post("/password", {**self.NEW, "old_password": "a long password"})
+
+        assert [answer.status_code for answer in (without, wrong, right)] == [200, 200, 302]
+        told = [(event.kind, event.actor_name) for event in events_after(StreamKey.system(), after=0, limit=9)]
+        assert told == [("user.signed_in", "ada"), ("user.password_set", "ada")]
+
+    def test_is_set_without_the_old_one_after_a_one_time_link(
+        self, make_user: Callable[[str], Any], client: Client
+    ) -> None:
+        user = make_user("OPERATOR", "ada")
+        client.post(f"/first/{sign_in_link_create(user_id=user.pk, now=clock_now())}")
+
+        first, second = client.post("/password", self.NEW), client.post("/password", self.NEW)
+
+        assert (first.status_code, second.status_code) == (302, 200)
+        assert events_after(StreamKey.system(), after=0, limit=1)[0].text == "ada signed in by a one-time link"
