@@ -595,6 +595,31 @@ class TestPrice:
 
         assert [price.moment for price in selectors.restart_preview(hooked.id, now=now).prices] == ["NOW"]
 
+    def test_a_step_of_which_no_save_is_known_is_said_and_its_run_s_name_typed(
+        self, hooked: Any, now: datetime, ask: Callable[..., Any]
+    ) -> None:
+        from apps.remediation.services.wishes import ConfirmationNeeded
+
+        preview = selectors.restart_preview(hooked.id, from_step=7, now=now)
+
+        assert (preview.can, preview.confirm) == (True, hooked.slug)
+        assert "no save of step 7 was ever reported" in preview.unsure
+        assert any(preview.unsure in row.small for row in preview.happens)
+        with pytest.raises(ConfirmationNeeded, match="No save of step 7"):
+            ask("RESTART_RUN", hooked, options={"from_step": 7})
+        assert selectors.restart_preview(hooked.id, from_step=0, now=now).confirm is None
+        assert ask("RESTART_RUN", hooked, options={"from_step": 7, "confirm": hooked.slug}).state == "REQUESTED"
+
+    def test_nodes_named_often_are_looked_up_once_and_too_many_not_at_all(
+        self, hooked: Any, now: datetime, django_assert_max_num_queries: Any
+    ) -> None:
+        with django_assert_max_num_queries(60):
+            preview = selectors.restart_preview(hooked.id, exclude_nodes=["trn002"] * 1000, now=now)
+
+        assert [row.name for row in preview.exclude] == ["trn002"]
+        with pytest.raises(BadRequest, match="at most 64"):
+            selectors.restart_preview(hooked.id, exclude_nodes=[f"n{n}" for n in range(65)], now=now)
+
     def test_a_checkpoint_that_cannot_be_used_cannot_be_chosen(
         self, hooked: Any, now: datetime, ask: Callable[..., Any]
     ) -> None:

@@ -166,7 +166,7 @@ class TestRestart:
     ) -> None:
         saved(running, 40)
         opened = incident_open(running, "hang")
-        action = ask("RESTART_RUN", running, options={"from_step": 20})
+        action = ask("RESTART_RUN", running, options={"from_step": 20, "confirm": running.slug})
 
         work(action.id, until=is_watched)
         reports(running, first_step=1)

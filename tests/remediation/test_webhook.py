@@ -102,7 +102,8 @@ class TestMessage:
     def test_the_order_is_signed_and_says_what_the_contract_says(
         self, hooked: Any, receiver: Receiver, ask: Callable[..., Any]
     ) -> None:
-        action = ask("RESTART_RUN", hooked, options={"exclude_nodes": ["trn002"], "from_step": 40})
+        options = {"exclude_nodes": ["trn002"], "from_step": 40, "confirm": hooked.slug}
+        action = ask("RESTART_RUN", hooked, options=options)
 
         carry_out(action)
 

@@ -32,6 +32,8 @@ EXPIRY = timedelta(minutes=10)
 
 LONGEST_EXPIRY = timedelta(days=30)
 CHECKPOINTS_SHOWN = 12
+MOST_EXCLUDED = 64
+"""Nodes that one restart leaves out: more than any guard lets through, and still looked up within a moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class HappensRow:
 class Preview:
     """An action before it is asked for. `can` and `why_not` say whether Paceline could carry it out itself;
     `confirm` is the text to type, None where none is asked for; `spares` are nodes that stand free; `choose` asks for the
-    checkpoint where none can be trusted, empty where there is no need."""
+    checkpoint where none can be trusted, empty where there is no need; `unsure` says that no save of the step is known."""
 
     kind: str
     run: RunRow | None
@@ -74,6 +76,7 @@ class Preview:
     launch: LaunchRow | None = field(repr=False)
     held_by: ActionRow | None = None
     choose: str = ""
+    unsure: str = ""
 
     @property
     def price(self) -> Price | None:
@@ -115,12 +118,13 @@ def action_preview(
 
     Raises:
         NotFound, Ambiguous: a node that is to be put out is unknown.
-        BadRequest: `from_step` is no checkpoint that could be used.
+        BadRequest: `from_step` is no checkpoint that could be used, or too many nodes are to be put out.
     """
     cluster_id = run.cluster_id if run is not None else node.cluster_id if node is not None else 0
     exclude = _excluded(kind, node, exclude_nodes, cluster_id)
     checkpoints = _checkpoints(run) if kind == ActionKind.RESTART_RUN else ()
     step = _from_step(run, kind, from_step)
+    unsure = _unsure(run, kind, from_step)
     setting, wrong = _setting(run)
     launch = launch_of_attempt(run.attempt_id) if run is not None and run.attempt_id is not None else None
     pool = pool_of(cluster_id)
@@ -159,12 +163,12 @@ def action_preview(
         loss_per_hour=pace_of(run).loss_per_hour if run is not None else None,
         guards=(_held_guard(held_by, run), *guards),
         blast=blast if adds or kind == ActionKind.READMIT_NODE else None,
-        happens=tuple(_happens(kind, run, exclude, step, setting, launch, moment)),
+        happens=tuple(_happens(kind, run, exclude, step, setting, launch, moment, unsure)),
         launcher=setting.kind if setting is not None else "",
         orders=tuple(orders_of(plan)),
         commands=tuple(commands_of(plan)),
         spares=spare_names(pool, setting, adding=adding),
-        confirm=run.slug if run is not None and kind in _STOPS and confirmation_needed(run) else None,
+        confirm=run.slug if run is not None and kind in _STOPS and (unsure or confirmation_needed(run)) else None,
         expires_s=expiry_of(moment, prices).total_seconds(),
         can=can,
         why_not=why_not,
@@ -172,6 +176,7 @@ def action_preview(
         launch=launch,
         held_by=held_by,
         choose=_choose(run, kind, step, moment),
+        unsure=unsure,
     )
 
 
@@ -205,7 +210,10 @@ _STOPS = (ActionKind.RESTART_RUN, ActionKind.STOP_RUN)
 def _excluded(kind: str, node: NodeRow | None, names: Sequence[str], cluster_id: int) -> tuple[NodeRow, ...]:
     if kind != ActionKind.RESTART_RUN:
         return (node,) if node is not None else ()
-    rows = [node_by_code(name, cluster_id=cluster_id) for name in names]
+    wanted = list(dict.fromkeys(names))
+    if len(wanted) > MOST_EXCLUDED:
+        raise BadRequest(f"exclude_nodes: at most {MOST_EXCLUDED} nodes at once; {len(wanted):,} were named.")
+    rows = [node_by_code(name, cluster_id=cluster_id) for name in wanted]
     if node is not None:
         rows.append(node)
     return tuple({row.id: row for row in rows}.values())
@@ -239,6 +247,18 @@ def _from_step(run: RunRow | None, kind: str, wanted: int | None) -> int | None:
         words = names_short(sorted(Trust(state).label for state in states))
         raise BadRequest(f"from_step: the checkpoint of step {wanted:,} cannot be used: {words}.", from_step=wanted)
     return wanted
+
+
+def _unsure(run: RunRow | None, kind: str, wanted: int | None) -> str:
+    """Say that nobody told of a save of the step asked for: the program may know more saves than Paceline does."""
+    if (
+        run is None
+        or kind != ActionKind.RESTART_RUN
+        or not wanted
+        or checkpoints_of(run_id=run.id, step=wanted, limit=1)
+    ):
+        return ""
+    return f"no save of step {wanted:,} was ever reported; the program must know it by itself, or it begins elsewhere"
 
 
 def _can(
@@ -302,6 +322,7 @@ def _happens(
     setting: LauncherSetting | None,
     launch: LaunchRow | None,
     moment: str,
+    unsure: str,
 ) -> list[HappensRow]:
     names = names_short([row.name for row in exclude]) if exclude else ""
     if kind == ActionKind.EXCLUDE_NODE:
@@ -327,6 +348,7 @@ def _happens(
         rows.append(HappensRow(f"Stop attempt {run.attempt_number}", small))
     if kind == ActionKind.RESTART_RUN:
         start = "the program chooses its checkpoint" if step is None else f"from step {step:,}"
+        start += f": {unsure}" if unsure else ""
         rows.append(HappensRow(f"Start attempt {run.attempt_number + 1}", start))
         rows.append(HappensRow("Watch until it reports", "reads back from which step it went on"))
     return rows

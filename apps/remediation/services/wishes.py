@@ -182,9 +182,10 @@ def wish_checked(wish: Wish, *, now: datetime) -> Preview:
             preview.choose, suspect=[row.step for row in preview.checkpoints if row.trust == Trust.SUSPECT]
         )
     if preview.confirm is not None and wish.options.confirm != preview.confirm:
+        ranks = f"{preview.confirm} has {wish.run.world_size or 0 if wish.run else 0:,} ranks"
+        why = preview.unsure[:1].upper() + preview.unsure[1:]
         raise ConfirmationNeeded(
-            f"{preview.confirm} has {wish.run.world_size if wish.run else 0:,} ranks: "
-            f"type its name in options.confirm to go on.",
+            f"{why or ranks}: type {preview.confirm} in options.confirm to go on.",
             confirm=preview.confirm,
         )
     return preview
