@@ -30,7 +30,10 @@ class JSONRenderer(renderers.BaseRenderer):
     def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None) -> bytes:  # noqa: ARG002
         if data is None:
             return b""
-        return orjson.dumps(data, default=str, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
+        try:
+            return _written(data)
+        except TypeError:  # a number past 64 bits, stored before they were refused
+            return _written(_within_64_bits(data))
 
 
 class JSONParser(parsers.BaseParser):
@@ -60,14 +63,35 @@ class ScopePermission(BasePermission):
         needed: dict[str, str] = getattr(view, "scopes", {})
         scope = needed.get("GET" if request.method in {"HEAD", "OPTIONS"} else str(request.method))
         principal = request.auth
-        if scope is None or not isinstance(principal, Principal):
+        if not isinstance(principal, Principal):
             return False
+        if scope is None and request.method != "OPTIONS":
+            if not hasattr(view, str(request.method).lower()):
+                raise exceptions.MethodNotAllowed(str(request.method))
+            return False
+        if scope is None:
+            return True  # which methods there are is said to whoever may ask at all
         if not principal.may(scope):
             self.message = (
                 f"This needs the scope “{scope}”; {principal.name} has {', '.join(sorted(principal.scopes))}."
             )
             return False
         return True
+
+
+def _written(data: Any) -> bytes:
+    return orjson.dumps(data, default=str, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
+
+
+def _within_64_bits(data: Any) -> Any:
+    """The same with whole numbers that no reader of JSON takes for such as texts."""
+    if isinstance(data, dict):
+        return {name: _within_64_bits(value) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_within_64_bits(value) for value in data]
+    if isinstance(data, int) and not isinstance(data, bool) and not -(2**63) <= data < 2**64:
+        return str(data)
+    return data
 
 
 def has_nul(content: Any) -> bool:

@@ -5,8 +5,11 @@ from typing import cast
 
 from asgiref.sync import iscoroutinefunction
 from django.core.exceptions import BadRequest
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils.decorators import sync_and_async_middleware
+from django.views.defaults import bad_request
+
+from apps.common.rest import error_body
 
 Answer = Callable[[HttpRequest], HttpResponse]
 AnswerLater = Callable[[HttpRequest], Awaitable[HttpResponse]]
@@ -19,19 +22,23 @@ def zero_byte_middleware(get_response: Answer | AnswerLater) -> Answer | AnswerL
         answer_later = cast(AnswerLater, get_response)
 
         async def later(request: HttpRequest) -> HttpResponse:
-            _check(request)
-            return await answer_later(request)
+            return _refused(request) or await answer_later(request)
 
         return later
     answer = cast(Answer, get_response)
 
     def middleware(request: HttpRequest) -> HttpResponse:
-        _check(request)
-        return answer(request)
+        return _refused(request) or answer(request)
 
     return middleware
 
 
-def _check(request: HttpRequest) -> None:
-    if "\0" in request.path_info or "%00" in request.META.get("QUERY_STRING", ""):
-        raise BadRequest("The address holds a zero byte.")
+def _refused(request: HttpRequest) -> HttpResponse | None:
+    """Answer what cannot be looked up; it is not raised, as Django would log it as a failure with where it happened."""
+    if "\0" not in request.path_info and "%00" not in request.META.get("QUERY_STRING", ""):
+        return None
+    said = "The address holds a zero byte."
+    if request.path_info.startswith("/api/"):
+        request_id = getattr(request, "paceline_id", "")
+        return JsonResponse(error_body(code="bad_request", message=said, facts={}, request_id=request_id), status=400)
+    return bad_request(request, BadRequest(said))

@@ -13,6 +13,9 @@ KINDS = ("LOCAL", "SLURM", "WEBHOOK", "KUBERNETES")
 STOP_GRACE_S = 30.0
 """Default between the request to stop and the kill: what a save at the last moment may take on a small run."""
 
+KEPT = "(kept)"
+"""Stands for a secret that is not shown; sent back it means: leave it as it is."""
+
 MOST_GRACE_S = 3600.0
 MOST_WORDS = 1000
 MOST_BYTES = 65_536
@@ -51,14 +54,25 @@ def launcher_usable(stored: Mapping[str, Any]) -> LauncherSetting | None:
         return None
 
 
-def launcher_checked(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def launcher_shown(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a launcher as people and programs see it: the secret of its signatures is only ever written."""
+    return {name: KEPT if name == "secret" and value else value for name, value in stored.items()}
+
+
+def launcher_checked(
+    given: Mapping[str, Any], *, before: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], list[str]]:
     """Return a launcher as it may be stored, and the names that were ignored; an empty one takes the launcher away.
+
+    `before` is the one that it replaces: a secret that comes back as it was shown stays what it is there.
 
     Raises:
         BadRequest: a field cannot be used; the sentence names it.
     """
     if not given:
         return {}, []
+    if given.get("secret") == KEPT:
+        given = {**given, "secret": (before or {}).get("secret", "")}
     setting, ignored = _read(given)
     stored = {name: value for name, value in asdict(setting).items() if value not in ("", (), {})}
     return {**stored, **{name: list(stored[name]) for name in ("command", "nodes") if name in stored}}, ignored

@@ -23,6 +23,7 @@ CONFIRM_ABOVE_RANKS = Limit(
     "ranks",
     "Stopping a run of more ranks needs its name typed.",
     "ours; the size above which one slip costs a working day of GPUs",
+    most=131_072.0,
 )
 SILENCE_ENDS_S = Limit(
     "silence_ends_s",

@@ -54,6 +54,17 @@ class TestAddresses:
         assert desk.get(f"{address}?attempt={id_write('att', other.id)}").status_code == 404
 
 
+class TestZeroByte:
+    @pytest.mark.parametrize("address", ["/runs?q=%00", "/api/v1/runs?cluster=%00"])
+    def test_in_an_address_is_a_400_and_no_failure_in_the_log(
+        self, desk: Client, caplog: pytest.LogCaptureFixture, address: str
+    ) -> None:
+        answer = desk.get(address)
+
+        assert answer.status_code == 400
+        assert [record.name for record in caplog.records if record.exc_info] == []
+
+
 class TestPlaces:
     def test_racks_are_named_as_people_like(self, desk: Client, cluster: int, now: datetime) -> None:
         nodes = nodes_ensure(cluster_id=cluster, names=["trn001"], now=now)

@@ -8,6 +8,11 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from apps.common.clock import now as clock_now
+from apps.runs.limits import limits_known
+from apps.runs.models import Run
+from apps.runs.selectors import run_by_code
+
 pytestmark = pytest.mark.django_db
 
 PAST: list[tuple[str, Any]] = [
@@ -95,3 +100,69 @@ class TestNames:
 
         assert [answer.status_code for answer in answers] == [422, 422]
         assert "none of /" in answers[0].json()["error"]["message"]
+
+
+class TestListing:
+    def test_a_state_is_looked_for_in_all_runs_not_in_the_first_page(
+        self, api: Callable[..., Client], make_run: Any, make_attempt: Any
+    ) -> None:
+        make_attempt(make_run("first-7b"))
+        for number in range(3):
+            make_run(f"later-{number}")
+
+        answer = api("read").get("/api/v1/runs?state=STARTING&limit=2").json()
+
+        assert ([run["slug"] for run in answer["results"]], answer["next"]) == (["first-7b"], None)
+
+    def test_another_start_is_told_that_the_first_one_has_not_reported(
+        self, api: Callable[..., Client], run: Any, make_attempt: Any
+    ) -> None:
+        make_attempt(run, now=clock_now())
+
+        answer = api("report").post(f"/api/v1/runs/{run.slug}/attempts", {"key": "slurm:2.0.0", "world_size": 8})
+
+        assert answer.json()["error"]["code"] == "ATTEMPT_LIVE"
+        assert "was opened" in answer.json()["error"]["message"]
+
+
+class TestLauncherSecret:
+    def test_is_written_and_never_read_and_stays_when_it_comes_back_as_shown(
+        self, api: Callable[..., Client], run: Any
+    ) -> None:
+        rest, address = api("report", "read", "operate", "admin"), f"/api/v1/runs/{run.slug}"
+        launcher = {"kind": "WEBHOOK", "url": "http://127.0.0.1:9/", "secret": "s" * 32}
+
+        put = rest.put(address, {"launcher": launcher})
+        shown = rest.get(address).json()["launcher"]
+        rest.put(address, {"launcher": {**shown, "url": "http://127.0.0.1:10/"}})
+
+        assert "s" * 32 not in put.content.decode()
+        assert shown["secret"] != "s" * 32
+        assert {name: run_by_code(run.slug).launcher[name] for name in ("url", "secret")} == {
+            "url": "http://127.0.0.1:10/",
+            "secret": "s" * 32,
+        }
+
+
+class TestStored:
+    def test_numbers_past_64_bits_that_are_stored_already_are_answered(
+        self, api: Callable[..., Client], run: Any
+    ) -> None:
+        Run.objects.filter(pk=run.id).update(model={"parameters": 10**20, "deep": [-(10**30)]})
+
+        answer = api("read").get(f"/api/v1/runs/{run.slug}")
+
+        assert answer.json()["model"] == {"parameters": str(10**20), "deep": [str(-(10**30))]}
+
+
+class TestMethods:
+    @pytest.mark.parametrize("path", ["/api/v1/runs", "/api/v1/nodes", "/api/v1/actions"])
+    def test_one_that_a_door_has_not_is_a_405_to_whoever_may_knock(
+        self, api: Callable[..., Client], client: Client, path: str
+    ) -> None:
+        assert api("read").delete(path).status_code == 405
+        assert client.delete(path).status_code == 401
+
+
+def test_every_threshold_ends_somewhere() -> None:
+    assert [name for name, limit in limits_known().items() if not limit.most < 1e9] == []

@@ -27,9 +27,6 @@ from apps.runs.launcher import launcher_checked
 from apps.runs.selectors import RunRow, run_by_code
 from apps.runs.services import run_put
 
-KEPT = "(kept)"
-"""Stands on the page for a secret that is not shown; sent back it means: leave it as it is."""
-
 Next = str | dict[str, Any]
 
 
@@ -97,9 +94,7 @@ def run_launcher(request: HttpRequest, who: Principal) -> Next:
         raise BadRequest(
             'launcher: must be a JSON object, such as {"kind": "LOCAL", "command": ["python", "train.py"]}.'
         )
-    if given.get("secret") == KEPT:
-        given["secret"] = run.launcher.get("secret", "")
-    stored, ignored = launcher_checked(given)
+    stored, ignored = launcher_checked(given, before=run.launcher)
     _put(run, {"launcher": stored}, who)
     more = f" Not understood and left out: {', '.join(ignored)}." if ignored else ""
     messages.success(request, f"The launcher of {run.slug} is {'set' if stored else 'taken away'}.{more}")

@@ -11,7 +11,7 @@ from apps.accounts.selectors import people_all, tokens_all
 from apps.common.access import ADMIN, OPERATE, SCOPES, Principal
 from apps.common.errors import BadRequest, Forbidden
 from apps.console.selectors.timeline import timeline_row
-from apps.console.views.changes import FORMS, KEPT, OPERATORS
+from apps.console.views.changes import FORMS, OPERATORS
 from apps.console.views.kit import back_to, page, render_page
 from apps.fleet.selectors import clusters_all
 from apps.incidents.selectors import notice_targets, notices_latest
@@ -20,6 +20,7 @@ from apps.journal.choices import StreamKey
 from apps.journal.selectors import events_latest
 from apps.remediation.selectors import guard_settings, scheduler_of
 from apps.runs.choices import Mode
+from apps.runs.launcher import launcher_shown
 from apps.runs.selectors import runs_all
 
 
@@ -72,6 +73,6 @@ def _launchers() -> list[tuple[str, str]]:
     """Return each run with its launcher as JSON to edit; the signing secret stays out of the page."""
     shown = []
     for run in runs_all():
-        stored = {name: KEPT if name == "secret" and value else value for name, value in run.launcher.items()}
+        stored = launcher_shown(run.launcher)
         shown.append((run.slug, json.dumps(stored, indent=1) if stored else ""))
     return shown

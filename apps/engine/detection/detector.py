@@ -117,5 +117,6 @@ NO_TELEMETRY_S = Limit(
     "Three report intervals of 5 s: one lost report is no silence, three in a row are.",
     "ours; a report each 1-5 s is the client's default",
     least=1.0,
+    most=7 * 24 * 3600.0,
 )
 """How long a sender may be silent; shared by every detector that asks whether someone is still there."""

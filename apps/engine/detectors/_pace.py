@@ -15,6 +15,7 @@ HANG_FLOOR_S = Limit(
     "However fast the steps are, shorter pauses (a slow read, a garbage collection) end by themselves.",
     "DESIGN §5; NCCL's own limit is 600 s",
     least=1.0,
+    most=7 * 24 * 3600.0,
 )
 HANG_FACTOR = Limit(
     "hang_factor",
@@ -23,6 +24,7 @@ HANG_FACTOR = Limit(
     "Steps of one run are alike (p90 is 1.06 × the median), so five of them are far outside.",
     "figures §11.5: max(floor, 5 × median step)",
     least=2.0,
+    most=1000.0,
 )
 HANG_START_S = Limit(
     "hang_start_s",
@@ -32,6 +34,7 @@ HANG_START_S = Limit(
     "healthy run, reading a checkpoint longer.",
     "figures §7.5 (another tool's default is 30 min); case 31",
     least=1.0,
+    most=7 * 24 * 3600.0,
 )
 HANG_PHASE_S = Limit(
     "hang_phase_s",
@@ -40,6 +43,7 @@ HANG_PHASE_S = Limit(
     "A save or an evaluation may stand this long until the run has shown how long its own take.",
     "as hang_start_s; a normal evaluation took 12 min in case 30",
     least=1.0,
+    most=7 * 24 * 3600.0,
 )
 
 LONG_FACTOR = 2.0

@@ -38,6 +38,7 @@ WARN = Limit(
     "A save half an interval late is late, not slow.",
     "figures §8, staleness alert",
     least=1.0,
+    most=1000.0,
 )
 PAGE = Limit(
     "stale_page_factor",
@@ -46,6 +47,7 @@ PAGE = Limit(
     "Two saves in a row are missing: a failure now costs three times what was planned for.",
     "figures §8, staleness alert",
     least=1.0,
+    most=1000.0,
 )
 
 MOST_KEPT = 64

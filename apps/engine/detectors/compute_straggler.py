@@ -48,6 +48,7 @@ RATIO = Limit(
     "few percent by which equal GPUs differ.",
     "ours, from DESIGN §9 (fail-slow ≥ 10 % at cv ≤ 2 % within 10 steps); figures §4",
     least=1.01,
+    most=100.0,
 )
 NOISES = Limit(
     "straggler_noises",
@@ -56,6 +57,7 @@ NOISES = Limit(
     "In a noisy run the threshold rises with the noise: one healthy step in 80 is above, six of eight together never.",
     "ours; 28·0.0122^6 ≈ 1e-10 a rank and step",
     least=1.0,
+    most=1000.0,
 )
 BAD = Limit(
     "straggler_bad", 6, "steps", "Bad steps of the last eight that open a finding.", "ours, k of n", least=1, most=8
@@ -67,6 +69,7 @@ LASTING = Limit(
     "A lag too small for single steps still holds the run back when it lasts: 5 % of one node of 48 took days to find.",
     "ours, after the BLOOM chronicle 2022-04-28 (case 46)",
     least=1.01,
+    most=100.0,
 )
 
 OF = 8

@@ -45,6 +45,7 @@ SLOWDOWN = Limit(
     "an interpreter collects by itself in a healthy run is far less.",
     "figures §5: decomposition shown only if S ≥ 1.03",
     least=1.005,
+    most=100.0,
 )
 CRITICAL = Limit(
     "gc_critical_slowdown",
@@ -53,6 +54,7 @@ CRITICAL = Limit(
     "A run is called straggling from a tenth on.",
     "figures §5: straggling = S ≥ 1.1",
     least=1.01,
+    most=100.0,
 )
 
 LEAST_COLUMNS = 16

@@ -59,6 +59,7 @@ HEAL_STEPS = Limit(
     "A NaN in the weights stays for ever; 50 finite steps are the design's measure of a healthy run.",
     "DESIGN §1",
     least=1,
+    most=1_000_000,
 )
 
 WORD = {NonfiniteKind.NAN: "NaN", NonfiniteKind.PLUS_INF: "Inf", NonfiniteKind.MINUS_INF: "-Inf"}

@@ -6,6 +6,7 @@ from typing import Any
 from apps.common.clock import rfc3339
 from apps.common.ids import id_write
 from apps.engine.estimates.progress import progress_of
+from apps.runs.launcher import launcher_shown
 from apps.runs.limits import limits_in_force
 from apps.runs.selectors import AttemptRow, CheckpointRow, RunRow
 
@@ -83,7 +84,7 @@ def run_whole_answer(run: RunRow, *, now: datetime, with_launcher: bool) -> dict
         "launcher_kind": run.launcher.get("kind"),
     }
     if with_launcher:
-        whole["launcher"] = run.launcher
+        whole["launcher"] = launcher_shown(run.launcher)
     return whole
 
 

@@ -1,14 +1,18 @@
 """REST doors of runs."""
 
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.common.access import ADMIN, OPERATE, READ, REPORT
-from apps.common.api import Door, choice_read, cursor_int, limit_read, page_answer, read_fields
+from apps.common.api import MOST_LIMIT, Door, choice_read, cursor_int, limit_read, page_answer, read_fields
 from apps.common.clock import now
-from apps.common.errors import Forbidden
+from apps.common.errors import Forbidden, NotFound
 from apps.fleet.selectors import cluster_by_name
 from apps.journal.choices import Source
 from apps.runs.api.answers import run_answer, run_whole_answer
@@ -16,7 +20,7 @@ from apps.runs.api.fields import RunFields
 from apps.runs.choices import RunState
 from apps.runs.launcher import launcher_checked
 from apps.runs.limits import limits_checked, modes_checked
-from apps.runs.selectors import run_by_code, runs_all
+from apps.runs.selectors import RunRow, run_by_code, runs_all
 from apps.runs.services import ADMINISTRATIVE, OPERATIONAL, run_cluster, run_put, slug_checked
 
 
@@ -33,11 +37,28 @@ class Runs(Door):
         if name := request.GET.get("cluster"):
             cluster_id = cluster_by_name(name).id
             self.check_cluster(cluster_id)
-        rows = runs_all(cluster_id=cluster_id, before=cursor_int(request), limit=limit + 1)
+        rows = _runs_in(state, cluster_id=cluster_id, before=cursor_int(request), limit=limit + 1)
         following = rows[limit - 1].id if len(rows) > limit else None
         moment = now()
-        shown = [run_answer(row, now=moment) for row in rows[:limit] if state in ("", row.state)]
-        return page_answer(shown, following=following)
+        return page_answer([run_answer(row, now=moment) for row in rows[:limit]], following=following)
+
+
+def _launcher_before(code: str) -> Mapping[str, Any]:
+    with suppress(NotFound):
+        return run_by_code(code).launcher
+    return {}
+
+
+def _runs_in(state: str, *, cluster_id: int | None, before: int | None, limit: int) -> list[RunRow]:
+    """Return runs in a state, newest first. What state a run is in follows from much, so it is read and then chosen."""
+    found: list[RunRow] = []
+    while len(found) < limit:
+        rows = runs_all(cluster_id=cluster_id, before=before, limit=MOST_LIMIT if state else limit)
+        found += [row for row in rows if state in ("", row.state)]
+        if not state or len(rows) < MOST_LIMIT:
+            break
+        before = rows[-1].id
+    return found[:limit]
 
 
 class OneRun(Door):
@@ -65,7 +86,7 @@ class OneRun(Door):
         if "modes" in given:
             given["modes"] = modes_checked(given["modes"])
         if "launcher" in given:
-            given["launcher"], unknown = launcher_checked(given["launcher"])
+            given["launcher"], unknown = launcher_checked(given["launcher"], before=_launcher_before(code))
             ignored += unknown
         run_id, is_new = run_put(
             slug=code, cluster_id=cluster_id, fields=given, by=self.principal.name, source=Source.API, now=moment

@@ -183,12 +183,15 @@ def _check_may_follow(
         return
     if key.partition("/")[0] == live.key.partition("/")[0]:
         return  # the same job starts its workers again
-    last = RunStatus.objects.filter(pk=run.pk).values_list("last_report_at", flat=True).first() or live.started_at
+    heard_at = RunStatus.objects.filter(pk=run.pk).values_list("last_report_at", flat=True).first()
+    has_reported = heard_at is not None and heard_at >= live.started_at
     limit_s = limit_value(run.limits, "no_telemetry_s")
-    silent_s = (now - last).total_seconds()
+    silent_s = (now - (heard_at if heard_at is not None and has_reported else live.started_at)).total_seconds()
     if silent_s < limit_s:
         raise AttemptLive(
-            f"Attempt {live.number} reported {silent_s:.0f} s ago; another start is taken after {limit_s:.0f} s of silence.",
+            f"Attempt {live.number} {'reported' if has_reported else 'was opened'} {silent_s:.0f} s ago"
+            f"{'' if has_reported else ' and has not reported yet'}; "
+            f"another start is taken after {limit_s:.0f} s of silence.",
             attempt=live.pk,
             retry_after_s=max(1, int(limit_s - silent_s) + 1),
         )
