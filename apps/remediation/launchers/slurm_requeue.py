@@ -16,7 +16,6 @@ from apps.remediation.launchers.slurm_jobs import (
 from apps.remediation.launching import LaunchRefused, LaunchUnavailable, LaunchUncertain, ReadBack, Receipt
 from apps.remediation.selectors.rows import OrderInHand
 
-
 BEGIN_IN_S = 2
 """A requeued job waits for its old credential to expire, two minutes by default, unless it is told otherwise. Told `now`,
 it fails at once where a node has it again within the second in which its old credential was revoked ("already killed, do
