@@ -109,6 +109,7 @@ class TestAsking:
             "scontrol requeuehold 4211",
             "scontrol update JobId=4211 ExcNodeList=trn002",
             "scontrol release 4211",
+            "scontrol update JobId=4211 StartTime=now+2",
         )
 
     @pytest.mark.parametrize("kind", ["CHECKPOINT_NOW", "CHECK_NODE"])

@@ -83,7 +83,9 @@ def _slurm(plan: Plan, job: str) -> list[str]:
     if plan.exclude_nodes:
         excluded = ",".join(plan.exclude_nodes)
         lines.append(shlex.join(["scontrol", "update", f"JobId={job}", f"ExcNodeList={excluded}"]))
-    return [*lines, shlex.join(["scontrol", "release", job])]
+    # Without the last, a requeued job waits two minutes; told `now` it may meet its revoked credential and fail.
+    begin = ["scontrol", "update", f"JobId={job}", "StartTime=now+2"]
+    return [*lines, shlex.join(["scontrol", "release", job]), shlex.join(begin)]
 
 
 def _slurm_node(plan: Plan) -> list[str]:
