@@ -42,7 +42,7 @@ class Reply:
 
 def refusal(status: int, code: str, **headers: str) -> Reply:
     """An error in the contract's shape."""
-    return Reply(status, {"error": {"code": code, "message": f"{code} said the test", "facts": {}}}, headers)
+    return Reply(status, {"error": {"code": code, "message": f"{code} said the test.", "facts": {}}}, headers)
 
 
 class RecordingServer:

@@ -191,7 +191,9 @@ class TestRestart:
         reports(running, first_step=41)
         done = work(action.id)
 
-        assert done.outcome == "Attempt 2 runs. It went on from step 40, as its first report says. That save is suspect."
+        assert (
+            done.outcome == "Attempt 2 runs. It went on from step 40, as its first report says. That save is suspect."
+        )
         assert Incident.objects.get(pk=nan).state == "OPEN"
         assert Incident.objects.get(pk=hang).state == "MITIGATED"
 

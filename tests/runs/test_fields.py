@@ -22,6 +22,7 @@ PAST: list[tuple[str, Any]] = [
     ("framework", {"version": 2**63 - 1}),
     ("limits", {"no_telemetry_s": 1e308}),
     ("limits", {"no_telemetry_s": 9e15}),
+    ("due_at", "9999-12-31T23:59:59-14:00"),
     ("model", {"text": "x" * 70_000}),
     ("model", {"many": list(range(20_000))}),
 ]

@@ -208,6 +208,12 @@ class TestRefusals:
                 "TIME",
                 1,
             ),
+            (
+                {"ranks": [0], "steps": [1], "metrics": {"step_s": [[1]]}, "ended_at": ["10000-01-01T00:00:00Z"]},
+                "TIME",
+                1,
+            ),
+            ({"ranks": [0], "steps": [1], "metrics": {"step_s": [[1]]}, "ended_at": "soon"}, "TIME", 1),
         ],
     )
     def test_one_bad_value_never_costs_the_rest(self, site: Site, steps: Any, reason: str, count: int) -> None:
@@ -222,7 +228,14 @@ class TestRefusals:
 
     @pytest.mark.parametrize(
         "told",
-        ["9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00", "5000-01-01T00:00:00Z", "2026-11-30T12:00:00"],
+        [
+            "9999-12-31T23:59:59-14:00",
+            "0001-01-01T00:00:00+14:00",
+            "5000-01-01T00:00:00Z",
+            "2026-11-30T12:00:00",
+            "10000-01-01T00:00:00Z",
+            "yesterday",
+        ],
     )
     def test_what_has_a_time_that_cannot_be_is_kept_at_its_receipt(
         self, site: Site, run: Any, now: datetime, told: str

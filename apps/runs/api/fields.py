@@ -1,10 +1,12 @@
 """The bodies that runs and attempts are written with."""
 
+from datetime import datetime
 from typing import Any
 
 from rest_framework import serializers
 
 from apps.common.api import RequestFields
+from apps.common.clock import usable
 from apps.runs.choices import EndReason, Mode
 
 BIGGEST = 2**53
@@ -75,6 +77,11 @@ class RunFields(RequestFields):
     modes = JsonField(child=serializers.ChoiceField(choices=Mode.values), required=False)
     limits = JsonField(required=False)
     launcher = JsonField(required=False)
+
+    def validate_due_at(self, value: datetime | None) -> datetime | None:
+        if value is not None and usable(value) is None:
+            raise serializers.ValidationError("must lie in the years 1970 to 8999.")
+        return value
 
     def validate_checkpoint(self, value: dict[str, Any]) -> dict[str, Any]:
         for name in ("interval_steps", "interval_s"):

@@ -277,7 +277,10 @@ class Courier:
                 say_once("away", f"{self._server.address} cannot be reached ({answer.message}); reports wait on disk")
             lane.wait_in_line(entry.name)
         elif verdict is Verdict.DENIED:
-            say_once("token", f"the server does not accept the token ({answer.status}): {answer.message}; reports wait")
+            say_once(
+                "token",
+                f"the server does not accept the token ({answer.status}): {answer.message.rstrip('.')}; reports wait",
+            )
             lane.denied = True
             lane.backoff.failed(now, at_least_s=DENIED_AT_LEAST_S)
             lane.wait_in_line(entry.name)

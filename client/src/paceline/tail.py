@@ -122,7 +122,8 @@ class Tail:
         if answer.verdict in (Verdict.AGAIN, Verdict.DENIED, Verdict.NOT_YET):
             if answer.verdict is Verdict.DENIED:
                 say_once(
-                    "token", f"the server does not accept the token ({answer.status}): {answer.message}; lines wait"
+                    "token",
+                    f"the server does not accept the token ({answer.status}): {answer.message.rstrip('.')}; lines wait",
                 )
             self._backoff.failed(now, retry_after_s=answer.retry_after_s)
             return False

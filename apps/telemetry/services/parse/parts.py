@@ -80,6 +80,7 @@ _lists: dict[type, msgspec.json.Decoder[Any]] = {
     Event: msgspec.json.Decoder(list[Event]),
 }
 _raws = msgspec.json.Decoder(list[msgspec.Raw])
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def items_parse(kind: type[Item], raw: bytes | msgspec.Raw, refused: list[Refused]) -> list[Item]:
@@ -145,7 +146,24 @@ def _one_by_one(kind: type[Item], raw: bytes | msgspec.Raw, refused: list[Refuse
         try:
             yield _decoders[kind].decode(item)
         except (msgspec.MsgspecError, RecursionError):
-            refused.append(_unreadable(kind, item))
+            timeless = timeless_read(item, "happened_at", _decoders[kind], refused)
+            if timeless is None:
+                refused.append(_unreadable(kind, item))
+            else:
+                yield timeless
+
+
+def timeless_read(raw: bytes | msgspec.Raw, name: str, decoder: Any, refused: list[Refused]) -> Any:
+    """Read something whose time alone has another form than times have: it is refused, the rest stays. None if it is not so."""
+    try:
+        parts = _fields.decode(raw)
+        told = parts.pop(name, None)
+        found = decoder.decode(msgspec.json.encode(parts))
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    if told is not None:
+        refused.append(Refused(Reason.TIME, f"{name}: {bytes(told)[:SAMPLE_LENGTH].decode('utf-8', 'replace')}"))
+    return found
 
 
 def _unreadable(kind: type, raw: bytes | msgspec.Raw) -> Refused:

@@ -6,7 +6,16 @@ from typing import Any
 import msgspec
 
 from apps.telemetry.choices import Reason
-from apps.telemetry.services.parse.parts import Beat, Event, Place, Save, items_parse, places_check, times_check
+from apps.telemetry.services.parse.parts import (
+    Beat,
+    Event,
+    Place,
+    Save,
+    items_parse,
+    places_check,
+    timeless_read,
+    times_check,
+)
 from apps.telemetry.services.parse.steps import SAMPLE_LENGTH, Refused, Samples, Steps, steps_parse
 
 _EMPTY = msgspec.Raw(b"")
@@ -66,7 +75,11 @@ def _slow(body: bytes, found: Parsed) -> None:
         try:
             found.samples = steps_parse(_steps.decode(raw), found.refused)
         except (msgspec.MsgspecError, RecursionError) as error:
-            found.refused.append(Refused(Reason.UNREADABLE, f"steps: {error}"[:SAMPLE_LENGTH]))
+            steps = timeless_read(raw, "ended_at", _steps, found.refused)
+            if steps is None:
+                found.refused.append(Refused(Reason.UNREADABLE, f"steps: {error}"[:SAMPLE_LENGTH]))
+            else:
+                found.samples = steps_parse(steps, found.refused)
     found.beats = items_parse(Beat, parts.get("beats", _EMPTY), found.refused)
     _lists(found, *(parts.get(name, _EMPTY) for name in ("placement", "checkpoints", "events", "drops")))
 
