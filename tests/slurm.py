@@ -61,6 +61,18 @@ class Slurm:
                 wait_for(lambda: not self.queue(), "the jobs to end", 15, or_else=False)
         for name in sorted(self.children, key=("munged", "slurmctld").__contains__):
             self.end(name)
+        for pid in self.left_over():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def left_over(self) -> list[int]:
+        """Return what still runs of jobs whose node's daemon was killed: they have this Slurm's configuration in their environment."""
+        mark, found = f"SLURM_CONF={self.conf}".encode(), []
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):
+                if mark in path.read_bytes().split(b"\0"):
+                    found.append(int(path.parent.name))
+        return found
 
     def end(self, name: str, number: int = signal.SIGTERM) -> None:
         """End one process of this Slurm; what does not go is killed."""
