@@ -55,6 +55,8 @@ def said_of_all(texts: list[str]) -> str | None:
 
     >>> said_of_all(["Rank 1 sent its Python stack", "Rank 0 sent its Python stack"])
     'Ranks 0–1: sent its Python stack'
+    >>> said_of_all(["Rank 3: rank 3: rank 3 waited", "Rank 4: rank 4: rank 4 waited"])
+    'Ranks 3–4: waited'
     """
     ranks, rests = [], set()
     for text in texts:
@@ -62,7 +64,8 @@ def said_of_all(texts: list[str]) -> str | None:
         if found is None:
             return None
         ranks.append(int(found.group(2)))
-        rests.add(text[found.end() :].strip(" :,"))
+        own = re.compile(rf"\b[Rr]ank {found.group(2)}\b:? ?")  # many a message says its own rank once more
+        rests.add(own.sub("", text[found.end() :]).strip(" :,"))
     if len(set(ranks)) < 2 or len(rests) > 1:
         return None
     return f"Ranks {words.ranks(sorted(set(ranks)))}: {rests.pop()}"
