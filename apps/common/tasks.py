@@ -1,8 +1,7 @@
 """Asking Celery for work. A broker that is away is no error: every stage finds its work in the database."""
 
 import logging
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any
 
 from celery import current_app
 from kombu.exceptions import OperationalError
@@ -10,21 +9,6 @@ from kombu.exceptions import OperationalError
 from apps.common.commits import on_commit_once
 
 log = logging.getLogger(__name__)
-
-Item = TypeVar("Item")
-
-
-def each_apart(items: Iterable[Item], do: Callable[[Item], object]) -> None:
-    """Do something with each item of a sweep; one that fails holds up no other. The first error is raised at the end."""
-    errors: list[Exception] = []
-    for item in items:
-        try:
-            do(item)
-        except Exception as error:
-            errors.append(error)
-    if errors:
-        raise errors[0]
-
 
 def queue_on_commit(task_name: str, **ids: int) -> None:
     """Ask for task `task_name` with `ids` once the present transaction is committed; equal ones of it go once."""

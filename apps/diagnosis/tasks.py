@@ -1,12 +1,13 @@
 """Clockwork of diagnosis. The attempt's own lock makes a repeat, or two at once, harmless."""
 
+from itertools import takewhile
 from time import monotonic
 from typing import Any
 
 from celery import shared_task
 
 from apps.common.clock import now
-from apps.common.tasks import each_apart
+from apps.common.sweeps import sweeping
 from apps.diagnosis import services
 
 LOOK_S = 1.0
@@ -26,21 +27,21 @@ def windows_sweep(**_later: Any) -> None:
 
     Then look at attempts that are over, and of which something came late."""
     until = monotonic() + LOOK_S
-    try:
-        each_apart(services.windows_due(now=now()), lambda attempt_id: _windows_look(attempt_id, until=until))
-    finally:
-        unseen = services.attempts_unseen(now=now())
-        each_apart(unseen, lambda attempt_id: services.attempt_catch_up(attempt_id=attempt_id, now=now()))
+    with sweeping("some attempts could not be looked at") as each:
+        each(services.windows_due(now=now()), lambda attempt_id: _windows_look(attempt_id, until=until))
+        late_until = monotonic() + LOOK_S
+        # What is left when the time is over is found again: many attempts of a bad night may be told of at once.
+        unseen = takewhile(lambda _: monotonic() < late_until, services.attempts_unseen(now=now()))
+        each(unseen, lambda attempt_id: services.attempt_catch_up(attempt_id=attempt_id, now=now()))
 
 
 @shared_task(name="diagnosis.clocks_sweep")
 def clocks_sweep(**_later: Any) -> None:
     """Look at every attempt by the clock, then close what belongs to attempts that are over."""
-    try:
+    with sweeping("some attempts could not be looked at by the clock") as each:
         due = services.attempts_due(now=now())
-        each_apart(due, lambda attempt_id: services.clocks_evaluate(attempt_id=attempt_id, now=now()))
-    finally:
-        services.attempts_settle(now=now())
+        each(due, lambda attempt_id: services.clocks_evaluate(attempt_id=attempt_id, now=now()))
+        each((services.attempts_settle,), lambda settle: settle(now=now()))
 
 
 def _windows_look(attempt_id: int, *, until: float) -> None:

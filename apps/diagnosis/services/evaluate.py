@@ -89,7 +89,7 @@ def windows_evaluate(*, attempt_id: int, now: datetime) -> Looked:
         most = min(COLUMNS_AT_ONCE, max(1, CELLS_AT_ONCE // attempt.world_size))
         settled = _settled(attempt_id, detectors, after=after, most=most)
         fresh = len(settled.steps) if after is None else int((settled.steps > after).sum())
-        _behind_note(attempt_id, more=fresh == most, known=BEHIND in states, now=now)
+        _behind_note(attempt_id, more=fresh >= most, known=BEHIND in states, now=now)
         if not fresh:
             return Looked()
         run = run_by_id(attempt.run_id)
@@ -106,7 +106,7 @@ def windows_evaluate(*, attempt_id: int, now: datetime) -> Looked:
                 look(detector, window, scene, row, journal=journal, now=now)
         best = best_pace_learn(attempt_id=attempt_id, columns=columns, is_slow=run.slow, now=now)
         run_status_refresh(run_by_id(run.id), attempt_id=attempt_id, best_step_s=best)
-        return Looked(fresh, more=fresh == most)
+        return Looked(fresh, more=fresh >= most)
 
 
 def clocks_evaluate(*, attempt_id: int, now: datetime) -> None:

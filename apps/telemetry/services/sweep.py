@@ -1,9 +1,11 @@
 """What the clock finds: reports that wait, columns whose time is up, windows of repeated facts that are over, nodes that fell silent."""
 
 import logging
+from collections.abc import Callable
 from datetime import datetime
 
-from apps.common.tasks import each_apart, queue_now
+from apps.common.sweeps import sweeping
+from apps.common.tasks import queue_now
 from apps.telemetry.choices import OwnerKind
 from apps.telemetry.services.facts import facts_told_close
 from apps.telemetry.services.fold import inbox_fold
@@ -27,9 +29,8 @@ def inbox_sweep(*, now: datetime) -> int:
             queue_now("telemetry.cluster_fold", cluster_id=owner_id)
     folding = {owner_id for kind, owner_id in waiting if kind == OwnerKind.ATTEMPT}
     unsettled = [attempt_id for attempt_id in attempts_unsettled() if attempt_id not in folding]
-    try:
-        each_apart(unsettled, lambda attempt_id: inbox_fold(attempt_id=attempt_id, now=now))
-    finally:
-        facts_told_close(now=now)
-        nodes_silence(now=now)
+    with sweeping("some of what the clock finds could not be done") as each:
+        each(unsettled, lambda attempt_id: inbox_fold(attempt_id=attempt_id, now=now))
+        duties: tuple[Callable[..., object], ...] = (facts_told_close, nodes_silence)
+        each(duties, lambda duty: duty(now=now))
     return len(waiting)
