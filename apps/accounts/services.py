@@ -168,7 +168,8 @@ def password_set(*, user_id: int, password: str, source: str, now: datetime) -> 
         NotFound: there is no such person.
     """
     with recording(now=now):
-        user = User.objects.select_for_update().filter(pk=user_id).first()  # so that of two at once the later one holds
+        # Locked, so that of two at once the later one holds.
+        user = User.objects.select_for_update(no_key=True).filter(pk=user_id).first()
         if user is None:
             raise NotFound("There is no such person.")
         user.set_password(password)

@@ -18,7 +18,7 @@ from apps.runs.services import status_update
 def counts_refresh(incident: Incident) -> None:
     """Have the counts of the incident's run and node written once this transaction is committed, and poke who looks.
 
-    Not within it: whoever writes an incident holds its lock, and statuses come before incidents in the order of locks.
+    Not within it: whoever writes an incident holds its lock, which would then wait for whoever writes the status.
     A count that is lost between the two is mended by the clock (`counts_mend`).
     """
     if incident.run_id is not None:

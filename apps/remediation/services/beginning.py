@@ -108,7 +108,7 @@ def _ledger_written(action: Action, *, now: datetime) -> tuple[str, bool]:
     names = action.node.name if action.node is not None else ""
     if action.kind == ActionKind.EXCLUDE_NODE:
         changed = bool(nodes_exclude(action, now=now))
-        # Before the run's status is written: incidents come before it in the order of locks.
+        # Before the run's status, which is written last (see run_lock).
         incidents_mitigated_by(
             run_id=action.run_id, node_ids=nodes, whole_run=False, reason=f"{names} is out", by=by, now=now
         )

@@ -18,7 +18,7 @@ from apps.remediation.selectors.rows import LaunchFact
 from apps.remediation.services.watching import launch_noted
 from apps.runs.choices import AttemptState, Authority, EndReason
 from apps.runs.models import RunStatus
-from apps.runs.services import attempt_end, attempt_open, status_update
+from apps.runs.services import attempt_end, attempt_open, run_lock, status_update
 
 BY = "Slurm"
 
@@ -94,6 +94,7 @@ def _job_seen(
     now: datetime,
 ) -> bool:
     with recording(now=now):
+        run_lock(known.run_id)  # before what is kept of the job, the status and the nodes that follow from it
         # Locked so that of two listings taken in at once the older one cannot come last.
         kept = SchedulerJob.objects.select_for_update(no_key=True).filter(cluster_id=cluster_id, job_id=job.id).first()
         if kept is not None and kept.told_at >= at:

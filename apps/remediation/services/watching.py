@@ -14,7 +14,7 @@ from apps.remediation.selectors.rows import LaunchFact
 from apps.remediation.services.moving import action_lock, action_log, action_move, milestone_add
 from apps.runs.choices import AttemptState, Authority, EndReason, Trust
 from apps.runs.selectors import AttemptRow, RunRow, attempt_by_id, checkpoints_of, run_by_id
-from apps.runs.services import attempt_end
+from apps.runs.services import attempt_end, run_lock
 
 BY = "Paceline"
 
@@ -80,7 +80,9 @@ def launch_noted(*, launch_id: int, fact: LaunchFact, now: datetime) -> None:
     """Take in that a launch is gone: its token ends, and so does its attempt, as far as its end is known."""
     if not fact.gone:
         return
+    run_id = Launch.objects.values_list("run_id", flat=True).get(pk=launch_id)
     with recording(now=now):
+        run_lock(run_id)  # before the launch, as whoever settles an order of the run does
         # Compare-and-set: of two who look at once, one notes it.
         changed = Launch.objects.filter(pk=launch_id, state=LaunchState.ALIVE).update(
             state=LaunchState.GONE,
@@ -142,7 +144,7 @@ def _succeed(log: Log, known: Action, attempt: AttemptRow, run: RunRow, *, now: 
     suspect = found is not None and _is_suspect(attempt.run_id, found)
     nodes = list(ActionNode.objects.filter(action=known).values_list("node_id", flat=True))
     if not astray:
-        # Incidents before the action and the run's status: the order of locks.
+        # Incidents before the action: the order of locks. The run's status is written last (see run_lock).
         incidents_mitigated_by(
             run_id=known.run_id,
             node_ids=nodes,

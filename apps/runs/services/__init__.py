@@ -9,6 +9,7 @@ from apps.runs.services.attempts import (
     attempt_open,
     attempt_progress,
     attempt_rekey,
+    run_lock,
 )
 from apps.runs.services.checkpoints import (
     CheckpointFact,
@@ -48,6 +49,7 @@ __all__ = [
     "checkpoint_trust_set",
     "placement_merge",
     "run_cluster",
+    "run_lock",
     "run_put",
     "slug_checked",
     "status_update",

@@ -74,7 +74,7 @@ def attempt_open(
         raise BadRequest(f"world_size: must be from 1 to {most:,}.")
     with recording(now=now) as log:
         # The run's row is the door for its attempts: two first reports of two attempts come one after the other.
-        run = _locked(run_id)
+        run = run_lock(run_id)
         same = Attempt.objects.filter(run=run, key=key).first()
         if same is not None:
             return _attempt_again(same, world_size=world_size, resumed_from_step=resumed_from_step), False
@@ -139,8 +139,13 @@ def attempt_open(
         return attempt_row(attempt), True
 
 
-def _locked(run_id: int) -> Run:
-    """Lock a run's open attempt, then the run (attempt before run, everywhere); rows that refer to them may be added."""
+def run_lock(run_id: int) -> Run:
+    """Lock a run's open attempt, then the run, and return it; rows that refer to them may be added.
+
+    Attempt before run, everywhere. Whoever writes an attempt, the run's status and nodes in one transaction, in an order
+    that follows from what it was told, calls this first: all who do take turns. The run's status itself has no place in the
+    order of locks: it is written late, and who has written it waits for no incident and no action.
+    """
     list(Attempt.objects.select_for_update(no_key=True).filter(run_id=run_id, state=AttemptState.OPEN).order_by("pk"))
     return Run.objects.select_for_update(no_key=True).get(pk=run_id)
 
@@ -216,7 +221,7 @@ def attempt_end(
         raise BadRequest(f"reason: must be one of {', '.join(EndReason.values)}.")
     with recording(now=now) as log:
         run_id = Attempt.objects.values_list("run_id", flat=True).get(pk=attempt_id)
-        _locked(run_id)  # as in attempt_open: ends and openings take turns
+        run_lock(run_id)  # as in attempt_open: ends and openings take turns
         attempt = Attempt.objects.select_related("run").get(pk=attempt_id)
         if attempt.state == AttemptState.OPEN:
             _end(log, attempt, reason=reason, authority=authority, by=by, source=source, now=happened_at or now)
@@ -269,7 +274,7 @@ def attempt_rekey(*, attempt_id: int, key: str, external_id: str) -> bool:
     """
     with transaction.atomic():
         run_id = Attempt.objects.values_list("run_id", flat=True).get(pk=attempt_id)
-        _locked(run_id)  # as in attempt_open: a first report and this take turns
+        run_lock(run_id)  # as in attempt_open: a first report and this take turns
         attempt = Attempt.objects.get(pk=attempt_id)
         taken = Attempt.objects.filter(run_id=run_id, key=key).exclude(pk=attempt_id).exists()
         if taken or attempt.key.startswith(f"{key}."):

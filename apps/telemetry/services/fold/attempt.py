@@ -15,7 +15,7 @@ from apps.journal.services import Log, recording
 from apps.runs.choices import AttemptState
 from apps.runs.limits import limit_value
 from apps.runs.selectors import AttemptRow, RunRow, attempt_by_id, run_by_id
-from apps.runs.services import attempt_progress
+from apps.runs.services import attempt_progress, run_lock
 from apps.telemetry.choices import OwnerKind, Reason, SeriesKind
 from apps.telemetry.services.fold.entries import Entry, Refusals, numbered, refusals_of
 from apps.telemetry.services.fold.isolating import NothingFolds, fold_isolating
@@ -133,6 +133,9 @@ def _fold_rows(work: _Work, rows: Sequence[WaitingRow], found: dict[int, bytes])
     outcome = samples_write(work.series, entries, work.refusals, bounds=bounds, now=work.now)
     _odd_keep(work, outcome)
     world = bounds.world_size or bounds.most_ranks
+    if any(entry.parsed.places or entry.parsed.saves for entry in entries):
+        # Closes the race with who ends the attempt, or acts on it: they write attempt, status and nodes as well.
+        run_lock(work.run.id)
     beats_keep(entries, work.refusals, world_size=world)
     drops_keep(entries)
     _progress_tell(work, outcome)
