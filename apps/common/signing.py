@@ -15,9 +15,10 @@ import orjson
 
 HEADER = "Paceline-Signature"
 MOST_ANSWER_BYTES = 64 * 1024
+"""More of an answer than this is not read: nothing that is expected is longer."""
+
 MOST_DIGITS = 12
 """Of a UNIX time in seconds: 30,000 years."""
-"""More of an answer than this is not read: nothing that is expected is longer."""
 
 
 @dataclass(frozen=True, slots=True)

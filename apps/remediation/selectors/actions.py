@@ -7,9 +7,10 @@ from django.db.models import Q, QuerySet
 
 from apps.common.errors import NotFound
 from apps.common.ids import id_read
-from apps.remediation.choices import OPEN, ActionState, LaunchState, OrderState
+from apps.remediation.choices import OPEN, ActionState, LauncherKind, LaunchState, OrderState
 from apps.remediation.models import Action, ActionNode, Launch, Order
 from apps.remediation.selectors.rows import ActionRow, LaunchRow, action_row, launch_row
+from apps.runs.selectors import AttemptRow, attempts_open
 
 
 def actions_of(
@@ -112,6 +113,16 @@ def launches_alive(*, launchers: Sequence[str] = (), practice: bool | None = Non
     if practice is not None:
         found = found.filter(run__practice=practice)
     return [launch_row(row) for row in found]
+
+
+def attempts_on_their_own() -> list[AttemptRow]:
+    """Return open attempts whose end no launcher of ours will see, oldest first; a webhook's receiver is not looked at.
+
+    Of the others the launcher knows better how they ended, and as long as they live nothing may be started beside them.
+    """
+    alive = Launch.objects.filter(state=LaunchState.ALIVE).exclude(launcher=LauncherKind.WEBHOOK)
+    seen = set(alive.values_list("attempt_id", flat=True))
+    return [row for row in attempts_open() if row.id not in seen]
 
 
 def launches_over(*, since: datetime, before: datetime) -> list[LaunchRow]:

@@ -5,10 +5,9 @@ from datetime import datetime, timedelta
 
 from apps.common.sweeps import sweeping
 from apps.journal.choices import Source
-from apps.remediation.choices import LauncherKind
-from apps.remediation.selectors.actions import launches_alive
+from apps.remediation.selectors.actions import attempts_on_their_own
 from apps.runs.choices import Authority, EndReason
-from apps.runs.selectors import AttemptRow, attempts_open, runs_by_id
+from apps.runs.selectors import AttemptRow, runs_by_id
 from apps.runs.services import attempt_end
 from apps.telemetry.selectors import FactRow, Leaving, ranks_left
 
@@ -23,10 +22,9 @@ SIGINT, SIGTERM = 2, 15
 def attempts_left_end(*, now: datetime) -> int:
     """End attempts that no rank is left of, with the authority of the client; return how many.
 
-    What Paceline launched and still sees is left alone: its launcher knows better how it ended.
+    What Paceline launched and still sees is left alone.
     """
-    seen = {row.attempt_id for row in launches_alive() if row.launcher != LauncherKind.WEBHOOK}
-    open_now = [row for row in attempts_open() if row.id not in seen]
+    open_now = attempts_on_their_own()
     runs = runs_by_id({row.run_id for row in open_now})
     # Who still reports has not left: of running attempts nothing is read here.
     quiet = [row for row in open_now if (at := runs[row.run_id].last_report_at) is not None and now - at > QUIET]

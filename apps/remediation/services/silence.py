@@ -4,11 +4,10 @@ from datetime import datetime
 
 from apps.common.sweeps import sweeping
 from apps.journal.choices import Source
-from apps.remediation.choices import LauncherKind
-from apps.remediation.selectors.actions import launches_alive
+from apps.remediation.selectors.actions import attempts_on_their_own
 from apps.runs.choices import Authority, EndReason
 from apps.runs.limits import limit_value
-from apps.runs.selectors import AttemptRow, RunRow, attempts_open, runs_by_id
+from apps.runs.selectors import AttemptRow, RunRow, runs_by_id
 from apps.runs.services import attempt_end
 from apps.telemetry.selectors import door_state
 
@@ -18,12 +17,10 @@ BY = "Paceline"
 def attempts_silent_end(*, now: datetime) -> int:
     """End attempts that have been silent for `silence_ends_s` of their run; return how many.
 
-    Only time in which the door could accept counts. What Paceline launched and still sees is left alone: its launcher
-    says when it is over, and as long as it lives nothing may be started beside it.
+    Only time in which the door could accept counts. What Paceline launched and still sees is left alone.
     """
     since = door_state(now).accepting_since
-    seen = {row.attempt_id for row in launches_alive() if row.launcher != LauncherKind.WEBHOOK}
-    attempts = [row for row in attempts_open() if row.id not in seen]
+    attempts = attempts_on_their_own()
     runs = runs_by_id({row.run_id for row in attempts})
     with sweeping("some silent attempts could not be ended") as each:
         return sum(each(attempts, lambda row: _end(row, runs[row.run_id], since=since, now=now)))
