@@ -18,6 +18,7 @@ CAUSES = {
     "no_telemetry": "no reports",
     "numeric_fault": "not a number",
     "rank_lost": "lost rank or node",
+    "restart_loop": "restarting in vain",
     "thermal_throttle": "throttles on heat",
 }
 """What people call a cause. A cause that is not here is called by its name, with spaces."""

@@ -66,6 +66,20 @@ FAILURES = frozenset({EndReason.CRASHED, EndReason.HUNG, EndReason.NODE_FAILURE}
 """The reasons that statistics count as failures; UNKNOWN is counted apart."""
 
 
+class StartedBy(TextChoices):
+    """Who began an attempt. SUBMITTED: it came from outside for the first time, by whom was not told."""
+
+    PERSON = "PERSON", "a person, through Paceline"
+    PACELINE = "PACELINE", "Paceline by itself"
+    SCHEDULER = "SCHEDULER", "the scheduler by itself"
+    LAUNCHER = "LAUNCHER", "its launcher by itself"
+    SUBMITTED = "SUBMITTED", "from outside"
+
+
+AUTOMATIC = frozenset({StartedBy.PACELINE, StartedBy.SCHEDULER, StartedBy.LAUNCHER})
+"""Nobody pressed."""
+
+
 class Authority(TextChoices):
     """Who said that an attempt ended, strongest last: a higher one replaces a lower one's reason."""
 

@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 from django.db.models import Q, QuerySet
 
+from apps.common.access import SYSTEM
 from apps.common.errors import NotFound
 from apps.common.ids import id_read
-from apps.runs.choices import AttemptState, EndReason, RunState, Trust
+from apps.engine.detection import Launched
+from apps.engine.estimates.retry_chains import chains_cut
+from apps.fleet.selectors import nodes_by_id
+from apps.runs.choices import AttemptState, EndReason, RunState, StartedBy, Trust
 from apps.runs.models import Attempt, Checkpoint, Placement, Run, RunStatus
 
 USABLE = (Trust.COMPLETE, Trust.VERIFIED)
@@ -272,6 +276,81 @@ def chains_of(run_ids: Collection[int]) -> dict[int, tuple[int, int, int]]:
         for place, attempt_id in enumerate(chain, 1):
             found[attempt_id] = (chain[0], place, len(chain))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class TryRow:
+    """An attempt as part of its chain. `by_name`: who began it, as far as it was told; `nodes`: their names, sorted."""
+
+    attempt: AttemptRow
+    by: str
+    by_name: str
+    nodes: tuple[str, ...]
+
+    def launched(self, *, message: str = "") -> Launched:
+        """Return it as the engine reckons with it; `message`: what several ranks said before it could start."""
+        row = self.attempt
+        return Launched(
+            number=row.number,
+            started_at=row.started_at.timestamp(),
+            first_step_at=row.first_step_at.timestamp() if row.first_step_at is not None else None,
+            ended_at=row.ended_at.timestamp() if row.ended_at is not None else None,
+            first_step=row.first_step,
+            last_step=row.last_step,
+            resumed_from_step=row.resumed_from_step,
+            outcome=(row.reason or EndReason.UNKNOWN) if row.state == AttemptState.ENDED else "",
+            nodes=self.nodes,
+            message=message,
+        )
+
+
+MOST_TRIES = 200
+"""Attempts that are read at once for chains: a run of months may have more, and the older ones change nothing now."""
+
+
+def tries_of(run_id: int, *, up_to_number: int | None = None, limit: int = MOST_TRIES) -> list[TryRow]:
+    """Return a run's newest attempts with who began them and their nodes, oldest first, up to number `up_to_number`."""
+    newest = attempts_of(
+        run_id, before_number=None if up_to_number is None else up_to_number + 1, limit=min(limit, MOST_TRIES)
+    )
+    rows = newest[::-1]
+    placed = Placement.objects.filter(pk__in=[row.id for row in rows])
+    node_ids: dict[int, list[int]] = dict(placed.values_list("pk", "node_ids"))
+    names = {row.id: row.name for row in nodes_by_id({one for ids in node_ids.values() for one in ids}).values()}
+    found: list[TryRow] = []
+    for row in rows:
+        before = found[-1].attempt if found else None
+        by, by_name = _began(row, before)
+        nodes = tuple(sorted(names[one] for one in node_ids.get(row.id, ()) if one in names))
+        found.append(TryRow(attempt=row, by=by, by_name=by_name, nodes=nodes))
+    return found
+
+
+def chains_listed(run_id: int) -> list[list[TryRow]]:
+    """Return a run's chains, oldest first, each with its attempts in order; of very many attempts the newest."""
+    tries = tries_of(run_id)
+    at = {row.attempt.number: row for row in tries}
+    return [[at[one.number] for one in chain] for chain in chains_cut([row.launched() for row in tries])]
+
+
+def chain_newest(run_id: int) -> list[TryRow]:
+    """Return the attempts of a run's newest chain, oldest first; none of a run that never began."""
+    return (chains_listed(run_id) or [[]])[-1]
+
+
+def _began(row: AttemptRow, before: AttemptRow | None) -> tuple[str, str]:
+    """Return who began an attempt: an order of ours first, else what its key and its opener say."""
+    if row.order_id is not None:
+        return (StartedBy.PACELINE if row.opened_by == SYSTEM.name else StartedBy.PERSON), row.opened_by
+    job, _, rest = row.key.removeprefix("slurm:").partition(".")
+    if row.key.startswith("slurm:"):
+        again = rest.partition(".")[0].partition("/")[0]
+        return (StartedBy.SCHEDULER if again.isdigit() and int(again) > 0 else StartedBy.SUBMITTED), f"Slurm job {job}"
+    if row.key.startswith("torchrun:"):
+        agent = row.key.partition("/")[0]
+        again_here = before is not None and before.key.partition("/")[0] == agent
+        return (StartedBy.LAUNCHER if again_here else StartedBy.SUBMITTED), "torchrun"
+    return StartedBy.SUBMITTED, row.opened_by
 
 
 def checkpoints_of(

@@ -8,6 +8,7 @@ api_urlpatterns: list[URLPattern] = [
     path("runs", runs.Runs.as_view()),
     path("runs/<str:code>", runs.OneRun.as_view()),
     path("runs/<str:code>/attempts", attempts.Attempts.as_view()),
+    path("runs/<str:code>/chains", attempts.Chains.as_view()),
     path("runs/<str:code>/events", events.RunEvents.as_view()),
     path("attempts/<str:attempt>", attempts.OneAttempt.as_view()),
     path("attempts/<str:attempt>/end", attempts.AttemptEnd.as_view()),

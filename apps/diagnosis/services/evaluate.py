@@ -23,6 +23,7 @@ from apps.diagnosis.services.windows import (
 from apps.engine.detection import (
     NEIGHBOUR_STEPS,
     PAUSES,
+    Beats,
     Class,
     Columns,
     Detector,
@@ -116,19 +117,20 @@ def clocks_evaluate(*, attempt_id: int, now: datetime) -> None:
             return
         findings_lock(attempt_id)
         attempt = attempt_by_id(attempt_id)
-        if not attempt.world_size:
-            return
         run = run_by_id(attempt.run_id)
         scene = scene_read(run, attempt, now=now)
-        beats = beats_of(scene, now=now)
+        unheard = not attempt.world_size  # no rank ever spoke: it may have died before it could
+        beats = Beats.none(0) if unheard else beats_of(scene, now=now)
         states = {row.cause: row for row in DetectorState.objects.filter(attempt_id=attempt_id)}
         window = window_of(scene, now=now, columns=Columns.none(), beats=beats, nonfinite=Nonfinite.none())
         for detector in registry().values():
-            if detector.trigger == Trigger.COLUMNS:
+            if detector.trigger == Trigger.COLUMNS or (unheard and not detector.needs.chain):
                 continue
             if attempt.state == AttemptState.ENDED and not speaks_of_the_dead(detector):
                 continue  # in an attempt that is over nothing moves, beats or ages any more
             look(detector, window, scene, states.get(detector.cause), journal=journal, now=now)
+        if unheard:
+            return
         look_back(scene, states.get(RECORD), journal=journal, now=now)
         run_status_refresh(run_by_id(run.id), attempt_id=attempt_id, best_step_s=None)
 

@@ -20,9 +20,19 @@ from apps.engine.detection import (
     Window,
     skip_columns,
 )
+from apps.engine.readers.start_errors import start_error
 from apps.fleet.selectors import nodes_by_id
 from apps.runs.choices import AttemptState, CheckpointState, Trust
-from apps.runs.selectors import AttemptRow, CheckpointRow, PlacementRow, RunRow, checkpoints_of, placement_of
+from apps.runs.selectors import (
+    AttemptRow,
+    CheckpointRow,
+    PlacementRow,
+    RunRow,
+    TryRow,
+    checkpoints_of,
+    placement_of,
+    tries_of,
+)
 from apps.telemetry.selectors import (
     FactRow,
     RanksNow,
@@ -41,6 +51,12 @@ MOST_PAST = 200
 
 MOST_STACKS = 2048
 """Stacks that one look reads, 16 kB each at most: among so many the odd one shows, or nobody's does."""
+
+MOST_TRIES = 20
+"""Attempts of the run that a window carries: more in a row than any of them is worth."""
+
+START_KINDS = ("log", "exit", "note")
+"""Facts in which a program says why it cannot start."""
 
 _SPOKEN = {
     Trust.COMPLETE: CheckpointState.SAVED,
@@ -70,6 +86,7 @@ class Scene:
     record_mark: int
     past: tuple[detection.PastFault, ...]
     dismissed: tuple[detection.PastFault, ...]
+    chain: tuple[detection.Launched, ...]
     stacks: tuple[detection.Stack, ...]
     watch_began_at: float
 
@@ -94,6 +111,7 @@ def scene_read(run: RunRow, attempt: AttemptRow, *, now: datetime) -> Scene:
         record_mark=mark,
         past=past,
         dismissed=dismissed,
+        chain=_chain(run.id, attempt),
         # Stacks are long, and only a run that stands is asked why: a first look suspects without them.
         stacks=tuple(detection.Stack(row.rank, row.text) for row in stacks_of(attempt.id, limit=MOST_STACKS))
         if run.hang and run.attempt_id == attempt.id
@@ -129,6 +147,7 @@ def window_of(scene: Scene, *, now: datetime, columns: Columns, beats: Beats, no
         nonfinite=nonfinite,
         attempts=scene.past,
         dismissed=scene.dismissed,
+        chain=scene.chain,
         stacks=scene.stacks,
         limits=run.limits,
     )
@@ -137,7 +156,7 @@ def window_of(scene: Scene, *, now: datetime, columns: Columns, beats: Beats, no
 def window_of_record(scene: Scene, *, now: datetime) -> Window:
     """Return the window of what was told about the past: facts as if heard when they happened, and nothing that is now."""
     nothing = window_of(scene, now=now, columns=Columns.none(), beats=Beats.none(0), nonfinite=Nonfinite.none())
-    return replace(nothing, facts=scene.record, stacks=())
+    return replace(nothing, facts=scene.record, chain=(), stacks=())
 
 
 def run_failed(attempt: AttemptRow) -> bool:
@@ -245,6 +264,21 @@ def _fact(fact: FactRow, names: Mapping[int, str]) -> detection.Fact:
 
 def _recorded(fact: FactRow, names: Mapping[int, str]) -> detection.Fact:
     return replace(_fact(fact, names), heard_at=fact.ours_at.timestamp(), current=True)
+
+
+def _chain(run_id: int, attempt: AttemptRow) -> tuple[detection.Launched, ...]:
+    """Return the run's attempts up to this one; of the newest that ended, what its ranks said before it could start."""
+    rows = tries_of(run_id, up_to_number=attempt.number, limit=MOST_TRIES)
+    ended = [row for row in rows if row.attempt.state == AttemptState.ENDED]
+    return tuple(row.launched(message=_start_error(row) if ended and row is ended[-1] else "") for row in rows)
+
+
+def _start_error(row: TryRow) -> str:
+    if row.attempt.first_step is not None or not run_failed(row.attempt):
+        return ""
+    facts = facts_of(row.attempt.id, kinds=START_KINDS)
+    # A line that many ranks told is one fact with all of them.
+    return start_error((rank, fact.text) for fact in facts for rank in {fact.rank, *fact.payload.get("ranks", ())})
 
 
 def _past(run_id: int, attempt: AttemptRow) -> tuple[tuple[detection.PastFault, ...], tuple[detection.PastFault, ...]]:

@@ -17,7 +17,7 @@ from apps.engine.detection.verdict import (
     ranks_in_words,
     verdicts_in,
 )
-from apps.engine.detection.window import Attempt, Checkpoint, Fact, NodeSeries, PastFault, Stack, Window
+from apps.engine.detection.window import Attempt, Checkpoint, Fact, Launched, NodeSeries, PastFault, Stack, Window
 from apps.engine.detection.words import (
     Certainty,
     Class,
@@ -49,6 +49,7 @@ __all__ = [
     "Evidence",
     "Fact",
     "Healthy",
+    "Launched",
     "Level",
     "Limit",
     "Minimum",

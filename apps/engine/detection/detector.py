@@ -38,7 +38,8 @@ class Needs:
     """What the detector looks at; a caller reads no more than this.
 
     metrics: without them it answers "not enough evidence". useful: read if there. nonfinite: the entries of the
-    window's steps, and the columns of every metric that has one. past: verdicts of earlier attempts. stacks: those that
+    window's steps, and the columns of every metric that has one. past: verdicts of earlier attempts. chain: the run's
+    attempts up to this one; such a detector looks at attempts of which no rank was ever heard, too. stacks: those that
     ranks sent of themselves, once the run is known to stand.
     """
 
@@ -49,6 +50,7 @@ class Needs:
     exits: bool = False
     nonfinite: bool = False
     past: bool = False
+    chain: bool = False
     stacks: bool = False
 
 

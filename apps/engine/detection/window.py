@@ -90,6 +90,26 @@ class PastFault:
     step: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """One attempt of the run, this one or an earlier one, for causes that lie in trying again.
+
+    Times are ours. `outcome`: the word for how it ended, "" while it is open. `nodes`: as far as they were told.
+    `message`: what several of its ranks said in the same words before it could start, "" without.
+    """
+
+    number: int
+    started_at: float
+    first_step_at: float | None = None
+    ended_at: float | None = None
+    first_step: int | None = None
+    last_step: int | None = None
+    resumed_from_step: int | None = None
+    outcome: str = ""
+    nodes: tuple[str, ...] = ()
+    message: str = ""
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class NodeSeries:
     """One gauge over nodes (or GPU slots) × 15 s.
@@ -112,8 +132,8 @@ class Window:
     FACTS). `facts` and `checkpoints` may repeat what earlier windows held; detectors count by identity, never by
     arrival. `watch_began_at`: since when Paceline could hear; clocks count from there at the earliest, and start anew
     after a blind period. `attempts`: verdicts of the run's earlier attempts that people let stand; `dismissed`: those of this
-    attempt that they did not. `stacks`: one a rank at most. `limits`: what was set for the run; what is missing has the
-    detector's default.
+    attempt that they did not. `chain`: the run's newest attempts up to this one, oldest first. `stacks`: one a rank at
+    most. `limits`: what was set for the run; what is missing has the detector's default.
     """
 
     now: float
@@ -128,6 +148,7 @@ class Window:
     nonfinite: Nonfinite = field(default_factory=Nonfinite.none)
     attempts: Sequence[PastFault] = ()
     dismissed: Sequence[PastFault] = ()
+    chain: Sequence[Launched] = ()
     stacks: Sequence[Stack] = ()
     limits: Mapping[str, float] = field(default_factory=dict)
 

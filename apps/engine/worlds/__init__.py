@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from apps.engine.detection import Phase, Subject, SubjectKind
+from apps.engine.detection import Launched, Phase, Subject, SubjectKind
 from apps.engine.worlds.story import BEGAN_AT, Story, tell
 from apps.engine.worlds.windows import clock_window, columns_window, placement_of, settled_steps, windows
 from apps.engine.worlds.world import Fault, FaultKind, Truth, World
@@ -137,6 +137,17 @@ _ALL = (
         tells_queue=False,
         faults=(Fault(FaultKind.QUEUED, 249, pause_s=180.0),),
         truths=(Truth("checkpoint_queue", Subject(SubjectKind.RUN), 250),),
+    ),
+    World(
+        "failing_at_once",
+        "Two attempts of 12 s failed before a step, both with node-02, their other nodes were others; the third one works.",
+        earlier=(
+            Launched(
+                1, -1300.0, ended_at=-1288.0, outcome="CRASHED", nodes=("node-02", "node-10", "node-11", "node-12")
+            ),
+            Launched(2, -650.0, ended_at=-638.0, outcome="CRASHED", nodes=("node-02", "node-13", "node-14", "node-15")),
+        ),
+        truths=(Truth("restart_loop", Subject(SubjectKind.NODE, node="node-02"), 0),),
     ),
 )
 

@@ -1,6 +1,7 @@
 """A story cut into the windows a detector would have been given."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from apps.engine.detection import (
     Checkpoint,
     Columns,
     Fact,
+    Launched,
     Nonfinite,
     NonfiniteKind,
     PastFault,
@@ -42,7 +44,28 @@ def placement_of(world: World) -> Placement:
 
 def attempt_of(world: World) -> Attempt:
     """Return the world's attempt, with its own interval of saves as the run's setting."""
-    return Attempt(1, world.ranks, BEGAN_AT, steps_planned=world.steps, checkpoint_interval_steps=world.save_every)
+    return Attempt(
+        len(world.earlier) + 1,
+        world.ranks,
+        BEGAN_AT,
+        steps_planned=world.steps,
+        checkpoint_interval_steps=world.save_every,
+    )
+
+
+def chain_of(world: World, *, step: int) -> tuple[Launched, ...]:
+    """Return the world's attempts: those before, their times counted from this one's start, and this one at `step`."""
+    earlier = (
+        replace(
+            one,
+            started_at=BEGAN_AT + one.started_at,
+            ended_at=None if one.ended_at is None else BEGAN_AT + one.ended_at,
+        )
+        for one in world.earlier
+    )
+    nodes = tuple(world.node_name(at * world.ranks_per_node) for at in range(world.nodes))
+    own = Launched(len(world.earlier) + 1, BEGAN_AT, nodes=nodes)
+    return (*earlier, replace(own, first_step=0, last_step=step) if step >= 0 else own)
 
 
 def settled_steps(story: Story) -> int:
@@ -145,6 +168,7 @@ def clock_window(
         beats=beats,
         checkpoints=_checkpoints(story, now),
         facts=_exits(story, now),
+        chain=chain_of(world, step=int(beats.step.max())),
         limits=limits or {},
     )
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from apps.engine.detection import Phase, Subject
+from apps.engine.detection import Launched, Phase, Subject
 
 
 class FaultKind(StrEnum):
@@ -56,7 +56,7 @@ class World:
     A step takes data + slowest compute + communication + optimizer seconds; the save after every `save_every` steps
     blocks for `save_s`, of which up to `queue_share` waits for the store. Ordinary collections take `gc_s` a rank and
     step in the mean. `tells_gc`, `tells_queue`: whether its ranks report these. `also`: causes that may come along with
-    the truths (a lost node makes the others hang).
+    the truths (a lost node makes the others hang). `earlier`: attempts before this one, with times before its start.
     """
 
     name: str
@@ -82,6 +82,7 @@ class World:
     faults: tuple[Fault, ...] = ()
     truths: tuple[Truth, ...] = ()
     also: tuple[str, ...] = ()
+    earlier: tuple[Launched, ...] = ()
 
     @property
     def ranks(self) -> int:

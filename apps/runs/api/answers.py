@@ -5,10 +5,13 @@ from typing import Any
 
 from apps.common.clock import rfc3339
 from apps.common.ids import id_write
+from apps.engine.detection import Launched
 from apps.engine.estimates.progress import progress_of
+from apps.engine.estimates.retry_chains import Link, fruitless, intervals_of, links_of, nodes_in_common, success_of
+from apps.runs.choices import AUTOMATIC
 from apps.runs.launcher import launcher_shown
-from apps.runs.limits import limits_in_force
-from apps.runs.selectors import AttemptRow, CheckpointRow, RunRow
+from apps.runs.limits import limit_value, limits_in_force
+from apps.runs.selectors import AttemptRow, CheckpointRow, RunRow, TryRow
 
 
 def run_answer(run: RunRow, *, now: datetime) -> dict[str, Any]:
@@ -112,6 +115,61 @@ def attempt_answer(attempt: AttemptRow, *, chain: tuple[int, int, int]) -> dict[
         "code_version": attempt.code_version or None,
         "order": id_write("ord", attempt.order_id) if attempt.order_id else None,
         "chain": {"id": id_write("att", first_id), "position": position, "length": length},
+    }
+
+
+def chains_answer(run: RunRow, chains: list[list[TryRow]]) -> dict[str, Any]:
+    """Return a run's retry chains, newest first, with how many ended in success."""
+    tries = [[row.launched() for row in chain] for chain in chains]
+    success = success_of(tries)
+    return {
+        "items": [_chain_answer(run, rows, chain) for rows, chain in zip(chains, tries, strict=True)][::-1],
+        "success": {
+            "count": success.count,
+            "of": success.of,
+            "share": success.share,
+            "low": success.low,
+            "high": success.high,
+            "level": 0.95,
+        },
+    }
+
+
+def _chain_answer(run: RunRow, rows: list[TryRow], chain: list[Launched]) -> dict[str, Any]:
+    limit = limits_in_force(run.limits)["restart_limit"]
+    nowhere = fruitless(chain, quick_s=limit_value(run.limits, "restart_quick_s"))
+    apart = intervals_of(chain)
+    return {
+        "id": id_write("att", rows[0].attempt.id),
+        "length": len(rows),
+        "outcome": chain[-1].outcome or None,
+        "interval_s": apart.median_s if apart is not None else None,
+        "got_nowhere": len(nowhere),
+        "limit": {"value": int(limit.value), "set_by": limit.set_by},
+        "nodes_in_common": list(nodes_in_common(nowhere)),
+        "attempts": [_link_answer(row, link) for row, link in zip(rows, links_of(chain), strict=True)],
+    }
+
+
+def _link_answer(row: TryRow, link: Link) -> dict[str, Any]:
+    one = row.attempt
+    return {
+        "id": id_write("att", one.id),
+        "number": one.number,
+        "started_at": rfc3339(one.started_at),
+        "ended_at": rfc3339(one.ended_at),
+        "started_by": row.by,
+        "started_by_name": row.by_name or None,
+        "automatic": row.by in AUTOMATIC,
+        "outcome": one.reason or None,
+        "from_step": one.resumed_from_step,
+        "first_step": one.first_step,
+        "last_step": one.last_step,
+        "gained_steps": link.gained_steps,
+        "interval_s": link.interval_s,
+        "downtime_s": link.downtime_s,
+        "lasted_s": link.lasted_s,
+        "nodes": list(row.nodes),
     }
 
 

@@ -13,13 +13,14 @@ from apps.common.clock import now
 from apps.common.errors import Forbidden
 from apps.fleet.services import nodes_ensure
 from apps.journal.choices import Source
-from apps.runs.api.answers import attempt_answer, checkpoint_answer
+from apps.runs.api.answers import attempt_answer, chains_answer, checkpoint_answer
 from apps.runs.api.fields import AttemptFields, EndFields
 from apps.runs.choices import Authority
 from apps.runs.selectors import (
     AttemptRow,
     attempt_by_code,
     attempts_of,
+    chains_listed,
     chains_of,
     checkpoints_of,
     run_by_code,
@@ -53,6 +54,18 @@ class Attempts(Door):
         nodes_ensure(cluster_id=run.cluster_id, names=given.pop("nodes", []), now=moment)
         row, is_new = attempt_open(run_id=run.id, by=self.principal.name, source=Source.API, now=moment, **given)
         return Response({**_answers([row])[0], "ignored": ignored}, 201 if is_new else 200)
+
+
+class Chains(Door):
+    """The retry chains of a run, newest first: who began each attempt, how far it came, how long the run stood."""
+
+    scopes = {"GET": READ}
+
+    @extend_schema(operation_id="chains_list", responses=OpenApiTypes.OBJECT)
+    def get(self, request: Request, code: str) -> Response:  # noqa: ARG002
+        run = run_by_code(code)
+        self.check_cluster(run.cluster_id)
+        return Response(chains_answer(run, chains_listed(run.id)))
 
 
 class OneAttempt(Door):

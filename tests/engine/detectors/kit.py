@@ -154,4 +154,6 @@ def silenced(window: Window, ranks: Sequence[int]) -> Window:
     facts = tuple(f for f in window.facts if f.rank not in set(ranks))
     stacks = tuple(s for s in window.stacks if s.rank not in set(ranks))
     columns = replace(window.columns, values=values)
-    return replace(window, columns=columns, beats=beats, nonfinite=kept, facts=facts, stacks=stacks)
+    # Attempts are known from what was heard of them.
+    chain = () if len(set(ranks)) == window.attempt.world_size else window.chain
+    return replace(window, columns=columns, beats=beats, nonfinite=kept, facts=facts, stacks=stacks, chain=chain)
