@@ -11,7 +11,7 @@ from apps.fleet.selectors import node_by_code
 from apps.remediation import selectors, services
 from apps.remediation.models import Action
 from apps.runs.selectors import run_by_id
-from apps.runs.services import StateChanged, run_put
+from apps.runs.services import StateChanged, attempt_end, run_put
 from tests.remediation.conftest import REASON
 
 
@@ -158,6 +158,83 @@ class TestProposing:
             services.action_expire(action_id=action_id, now=late)
 
         assert selectors.actions_of()[0].state == "EXPIRED"
+
+
+class TestRetrying:
+    """What would only try the same again is proposed as long as it may help."""
+
+    RETRY = {"cause": "rank_lost", "subject": {"kind": "RUN"}, "subject_key": "RUN", "place_key": "RUN"}
+    RETRY |= {"proposal_kind": "RESTART_RUN", "proposal_node": ""}
+    LOOP = {**RETRY, "cause": "restart_loop", "proposal_kind": "NONE", "verdict": "2 attempts in a row got nowhere."}
+
+    @pytest.fixture
+    def failed(self, hooked: Any, make_attempt: Callable[..., Any], now: datetime) -> Callable[[int], int]:
+        """Let so many attempts of 12 s fail without a step, 650 s apart; the last one's number."""
+
+        def make(count: int) -> int:
+            attempt_id = hooked.attempt_id
+            for at in range(count):
+                began = now + timedelta(seconds=650 * at)
+                if at:
+                    attempt_id = make_attempt(hooked, key=f"slurm:9{at}.0.0", now=began).id
+                ended = began + timedelta(seconds=12)
+                attempt_end(
+                    attempt_id=attempt_id, reason="CRASHED", authority="CLIENT", by="t", source="API", now=ended
+                )
+            return int(attempt_id)
+
+        return make
+
+    def test_waits_its_turn_after_a_failure_at_once(
+        self, find: Callable[..., Finding], failed: Callable[[int], int], now: datetime
+    ) -> None:
+        find(**self.RETRY, attempt_id=failed(1))
+
+        services.findings_consider(now=now + timedelta(seconds=20))
+
+        (row,) = proposals()
+        turn = now + timedelta(seconds=630)
+        assert f"Its turn is at {turn:%H:%M:%S} UTC" in row.milestones[0].text
+
+    def test_stops_after_two_failures_alike(
+        self, find: Callable[..., Finding], failed: Callable[[int], int], now: datetime
+    ) -> None:
+        find(**self.RETRY, attempt_id=failed(2))
+
+        services.findings_consider(now=now + timedelta(seconds=700))
+
+        assert proposals() == []
+
+    def test_is_taken_back_once_the_loop_is_known_but_not_what_leaves_a_node_out(
+        self, find: Callable[..., Finding], now: datetime
+    ) -> None:
+        find()
+        find(**self.RETRY)
+        services.findings_consider(now=now)
+        before = {row.node for row in proposals()}
+
+        find(**self.LOOP)
+        services.findings_consider(now=now)
+
+        assert before == {None, "trn001"}
+        assert [row.node for row in proposals()] == ["trn001"]
+        (gone,) = selectors.actions_of(states=["EXPIRED"])
+        assert "2 attempts in a row got nowhere." in gone.outcome
+
+    def test_never_begins_while_the_loop_is_known_unless_somebody_set_it_quiet(
+        self, find: Callable[..., Finding], now: datetime
+    ) -> None:
+        loop = find(**self.LOOP)
+        retry = find(**self.RETRY)
+        services.findings_consider(now=now)
+        before = proposals()
+
+        Finding.objects.filter(pk=loop.pk).update(muted_for_good=True)
+        Finding.objects.filter(pk=retry.pk).update(version=2)
+        services.findings_consider(now=now)
+
+        assert before == []
+        assert [row.kind for row in proposals()] == ["RESTART_RUN"]
 
 
 class TestDeciding:

@@ -1,14 +1,16 @@
 """From what detectors propose to proposals that people take up or turn down. Nothing is ever carried out from here."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from django.db import IntegrityError, transaction
 
 from apps.common.access import SYSTEM
 from apps.common.errors import NotFound
 from apps.common.sweeps import sweeping
-from apps.diagnosis.selectors import FindingRow, finding_by_id, findings_unconsidered
+from apps.diagnosis.choices import FindingState
+from apps.diagnosis.selectors import FindingRow, finding_by_id, findings_of, findings_unconsidered
 from apps.diagnosis.services import finding_considered
+from apps.engine.estimates.retry_chains import Decision, Next, retry_decision
 from apps.fleet.selectors import NodeRow, node_by_code
 from apps.journal.choices import Source
 from apps.journal.services import Log, recording
@@ -17,12 +19,16 @@ from apps.remediation.models import Action
 from apps.remediation.selectors.preview import action_preview
 from apps.remediation.services.moving import action_lock, action_log, action_move, action_words, milestone, nodes_name
 from apps.runs.choices import AttemptState, Mode
-from apps.runs.selectors import RunRow, run_by_id
+from apps.runs.limits import limit_value
+from apps.runs.selectors import RunRow, chain_newest, run_by_id
 
 PROPOSAL_LIFE = timedelta(hours=6)
 """Evidence that is older than a shift has to be looked at anew."""
 
 AT_ONCE = 200
+
+LOOP = "restart_loop"
+"""The cause that says that trying again is in vain."""
 
 
 def findings_consider(*, now: datetime) -> int:
@@ -43,6 +49,8 @@ def finding_consider(*, finding_id: int, now: datetime) -> None:
         key = "" if wanted is None else _key(finding, wanted[1])
         for old in Action.objects.filter(finding_id=finding_id, state=ActionState.PROPOSED).exclude(proposal_key=key):
             _take_back(log, old.pk, finding, now=now)
+        if finding.cause == LOOP and finding.state == "OPEN" and not finding.muted(now):
+            _retries_take_back(log, finding, now=now)
         if wanted is not None:
             _propose(log, finding, run, *wanted, key=key, now=now)
 
@@ -52,6 +60,21 @@ def mode_of(run: RunRow, cause: str) -> str:
     return run.modes.get(cause, run.mode)
 
 
+def retry_of(run: RunRow, *, now: datetime) -> Decision:
+    """Return whether a run may be tried again as it is: not what loops or cannot start, and not before its turn."""
+    if run.attempt_id is not None:
+        for row in findings_of(attempt_id=run.attempt_id, state=FindingState.OPEN):
+            if row.cause == LOOP and not row.muted(now):
+                return Decision(Next.ASK, None, row.verdict)
+    return retry_decision(
+        [row.launched() for row in chain_newest(run.id)],
+        now=now.timestamp(),
+        quick_s=limit_value(run.limits, "restart_quick_s"),
+        most=int(limit_value(run.limits, "restart_limit")),
+        backoff_s=limit_value(run.limits, "restart_backoff_s"),
+    )
+
+
 def _wanted(finding: FindingRow, run: RunRow, *, now: datetime) -> tuple[str, NodeRow | None] | None:
     """Return the kind of action and the node to propose, None if there is nothing to propose."""
     if finding.state != "OPEN" or finding.certainty != "CONFIRMED" or finding.muted(now):
@@ -59,7 +82,7 @@ def _wanted(finding: FindingRow, run: RunRow, *, now: datetime) -> tuple[str, No
     if mode_of(run, finding.cause) not in (Mode.PROPOSE, Mode.ACT) or finding.attempt_id != run.attempt_id:
         return None
     if finding.proposal_kind == "RESTART_RUN":
-        return ActionKind.RESTART_RUN, None
+        return None if retry_of(run, now=now).next == Next.ASK else (ActionKind.RESTART_RUN, None)
     if finding.proposal_kind != "EXCLUDE_NODE" or not finding.proposal_node:
         return None
     try:
@@ -100,6 +123,9 @@ def _propose(
         proposal_key=key,
     )
     text = f"Proposed to {action_words(action)}{f' without {names[0]}' if names else ''}: {finding.verdict}"
+    turn = retry_of(run, now=now) if kind == ActionKind.RESTART_RUN and node is None else None
+    if turn is not None and turn.next == Next.WAIT and turn.not_before is not None:
+        text += f" Its turn is at {datetime.fromtimestamp(turn.not_before, UTC):%H:%M:%S} UTC: {turn.why}."
     if mode_of(run, finding.cause) == Mode.ACT:
         text += " The mode is ACT, but this version never acts by itself."
     action.milestones = [milestone("proposed", now, text)]
@@ -111,6 +137,18 @@ def _propose(
     except IntegrityError:
         return
     action_log(log, action, kind="action.proposed", text=text, finding=finding.id, cause=finding.cause)
+
+
+def _retries_take_back(log: Log, finding: FindingRow, *, now: datetime) -> None:
+    """Take back what would only try the same again: it was proposed before the loop was known."""
+    plain = Action.objects.filter(
+        run_id=finding.run_id, state=ActionState.PROPOSED, kind=ActionKind.RESTART_RUN, node=None
+    )
+    for action_id in plain.order_by("pk").values_list("pk", flat=True):
+        action = action_lock(action_id)
+        if action.state == ActionState.PROPOSED:
+            text = f"The proposal to {action_words(action)} is taken back. {finding.verdict}"
+            action_move(log, action, ActionState.EXPIRED, text=text, now=now)
 
 
 def _take_back(log: Log, action_id: int, finding: FindingRow, *, now: datetime) -> None:
