@@ -40,6 +40,19 @@ def receipt_of(job: SlurmJob, text: str, **facts: object) -> Receipt:
     return Receipt(text, {**named, "job_state": job.state, **facts})
 
 
+def found_again(job: SlurmJob, text: str, wanted: Collection[frozenset[str]]) -> Receipt:
+    """Return the receipt of an order whose own receipt was lost. What of the job's list is among `wanted` is ours.
+
+    Without it the watcher would enter our own nodes in the ledger as kept out by somebody else.
+    """
+    try:
+        avoided = hostlist_expand(job.exc_nodes)
+    except (HostlistMalformed, HostlistTooLarge):
+        avoided = []
+    ours = [name for name in avoided if any(name in names for names in wanted)]
+    return receipt_of(job, text, excluded=ours)
+
+
 def still_there(job: SlurmJob, text: str) -> Receipt:
     """Return the receipt of an order that was taken and is looked at again."""
     return replace(receipt_of(job, text), done=False)

@@ -7,6 +7,7 @@ from apps.engine.readers.slurm import SlurmJob
 from apps.remediation.launchers.slurm_cli import SlurmCli
 from apps.remediation.launchers.slurm_jobs import (
     avoid_list,
+    found_again,
     names_spelled,
     queue_words,
     receipt_of,
@@ -52,7 +53,7 @@ def follow(cli: SlurmCli, order: OrderInHand, job_id: int) -> Receipt:
         raise LaunchUnavailable(f"job {job_id} is still ending")
     if job.runs:
         if order.restarts is None or is_later(job, order):
-            return receipt_of(job, f"{queue_words(job)} (restart {job.restarts})")
+            return found_again(job, f"{queue_words(job)} (restart {job.restarts})", order.exclude_known)
         raise LaunchRefused(f"job {job_id} still runs as it was; nothing was started beside it")
     return _let_go(cli, order, job)
 
@@ -68,7 +69,7 @@ def follow_read_back(cli: SlurmCli, order: OrderInHand, job_id: int) -> ReadBack
         return ReadBack(False, Receipt(f"job {job_id} is {'held' if job.is_held else 'over'}; it was not released"))
     if job.state == "PENDING" and order.restarts is not None and not is_later(job, order):
         return ReadBack(None, Receipt(queue_words(job)))
-    return ReadBack(True, receipt_of(job, queue_words(job)))
+    return ReadBack(True, found_again(job, queue_words(job), order.exclude_known))
 
 
 def is_later(job: SlurmJob, order: OrderInHand) -> bool:

@@ -14,7 +14,7 @@ from django.conf import settings
 from apps.engine.readers.slurm import SlurmJob, hostlist_compress
 from apps.remediation.launchers.local import environment_of
 from apps.remediation.launchers.slurm_cli import ENDED_ALREADY, SlurmCli
-from apps.remediation.launchers.slurm_jobs import names_spelled, queue_words, receipt_of
+from apps.remediation.launchers.slurm_jobs import found_again, names_spelled, queue_words, receipt_of
 from apps.remediation.launching import LaunchRefused, LaunchUncertain, ReadBack, Receipt
 from apps.remediation.selectors.rows import OrderInHand
 
@@ -42,7 +42,7 @@ def submit(cli: SlurmCli, order: OrderInHand) -> Receipt:
     environment = _environment(order)
     ours = _marked(cli, order)
     if begun := next((job for job in ours if _has_begun(job)), None):
-        return receipt_of(begun, queue_words(begun))
+        return found_again(begun, queue_words(begun), order.exclude_known)
     for job in ours:
         _withdraw(cli, job)
     spelled, unknown = names_spelled(cli.node_names(), order.exclude_known) if order.exclude_known else ([], [])
@@ -67,7 +67,7 @@ def read_back(cli: SlurmCli, order: OrderInHand) -> ReadBack:
     """Say whether an order's job was released; one that is held, or not there, never runs by itself."""
     ours = _marked(cli, order)
     if begun := next((job for job in ours if _has_begun(job)), None):
-        return ReadBack(True, receipt_of(begun, queue_words(begun)))
+        return ReadBack(True, found_again(begun, queue_words(begun), order.exclude_known))
     if job_id := cli.accounted_named(job_name(order), since=order.claimed_at - LOOKED_BACK):
         return ReadBack(True, Receipt(f"job {job_id} has run", {"receipt": str(job_id)}))
     return ReadBack(False, Receipt("it was not released, so that it cannot run" if ours else "Slurm has no such job"))

@@ -44,7 +44,7 @@ def slurm_orders(kind: str, run: RunRow, setting: LauncherSetting, exclude: Sequ
     if submits(setting):
         return [*lines, f"sbatch{avoid}; held until it is the only one, then released"]
     held = f"requeue and hold job {job[0] if job else '?'}" if is_open else f"requeue job {job[0] if job else '?'}"
-    return [*lines, held, f"add to its ExcNodeList{avoid}", "release it, to begin now"]
+    return [*lines, held, f"add to its ExcNodeList{avoid}", "release it, to begin in 2 s"]
 
 
 def slurm_happens(run: RunRow) -> tuple[str, str] | None:

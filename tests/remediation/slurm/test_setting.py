@@ -12,6 +12,7 @@ from django.test import Client
 
 from apps.engine.readers.slurm import SlurmJob, SlurmNode, SlurmTime
 from apps.journal.models import Event
+from apps.remediation.launchers.slurm_jobs import found_again
 from apps.remediation.selectors import restart_preview, scheduler_of
 from apps.remediation.services import action_request, jobs_seen, nodes_seen
 from apps.runs.services import attempt_open
@@ -89,7 +90,7 @@ class TestPreview:
         assert preview.can
         assert "requeued job 7 by itself already (restart 1)" in preview.happens[0].text
         assert "never a second one" in preview.happens[0].small
-        assert preview.orders == ("requeue job 7", "add to its ExcNodeList", "release it, to begin now")
+        assert preview.orders == ("requeue job 7", "add to its ExcNodeList", "release it, to begin in 2 s")
 
     def test_without_a_scheduler_it_is_said_what_is_missing(
         self, make_run: Callable[..., Any], cluster: int, who: Any
@@ -130,3 +131,12 @@ class TestDrift:
 
         (row,) = api("read").get("/api/v1/clusters/north/drift").json()["results"]
         assert (row["node"], row["kind"], row["by"]) == ("trn001", "LEFT", "root")
+
+
+class TestReceipts:
+    def test_one_that_was_lost_claims_of_a_jobs_list_what_its_order_wanted_alone(self) -> None:
+        job = SlurmJob(7, "RUNNING", exc_nodes="node[1-3]")
+
+        receipt = found_again(job, "it runs", (frozenset({"node2", "node2.site"}), frozenset({"login"})))
+
+        assert receipt.facts["excluded"] == ["node2"]
