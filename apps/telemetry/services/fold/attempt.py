@@ -129,13 +129,14 @@ def _fold_rows(work: _Work, rows: Sequence[WaitingRow], found: dict[int, bytes])
     entries = [Entry(n.row, n.process, n.late, n.nth, n.is_now, report_parse(found[n.row.id])) for n in ordered]
     entries = _room_for_senders(work, entries)
     refusals_of(entries, work.refusals)
+    if any(entry.parsed.places or entry.parsed.saves for entry in entries):
+        # Closes the race with who ends the attempt, or acts on it: they write attempt, status and nodes as well. Before
+        # the attempt's own row is written, which who ends it anew takes after the run's.
+        run_lock(work.run.id)
     bounds = _bounds(work)
     outcome = samples_write(work.series, entries, work.refusals, bounds=bounds, now=work.now)
     _odd_keep(work, outcome)
     world = bounds.world_size or bounds.most_ranks
-    if any(entry.parsed.places or entry.parsed.saves for entry in entries):
-        # Closes the race with who ends the attempt, or acts on it: they write attempt, status and nodes as well.
-        run_lock(work.run.id)
     beats_keep(entries, work.refusals, world_size=world)
     drops_keep(entries)
     _progress_tell(work, outcome)
