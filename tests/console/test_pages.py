@@ -80,7 +80,7 @@ class TestRun:
         assert answer.status_code == 404
         assert "There is nothing here" in answer.text
 
-    @pytest.mark.parametrize("part", ["head", "suspects", "ranks", "now", "phases", "may", "timeline"])
+    @pytest.mark.parametrize("part", ["head", "suspects", "ranks", "now", "phases", "may", "timeline", "chain"])
     def test_each_part_renders_by_itself(self, client_as, viewer, attempt, part: str) -> None:
         answer = client_as(viewer).get(f"/runs/dense-7b/parts/{part}", headers={"HX-Request": "true"})
 

@@ -13,6 +13,7 @@ from apps.common.clock import now
 from apps.common.errors import BadRequest, NotFound
 from apps.common.ids import id_read
 from apps.console.selectors.allowed import allowed_of
+from apps.console.selectors.chain import chain_page
 from apps.console.selectors.charts import CHARTS, chart_of, charts_listed
 from apps.console.selectors.lanes import lanes_of, placement_json
 from apps.console.selectors.phases import phases_of
@@ -73,6 +74,10 @@ def _timeline(run: RunRow, *, moment: datetime, who: Principal, rows: int = SHOW
     return {"rows": shown, "asked": rows, "older": older}
 
 
+def _chain(run: RunRow, *, moment: datetime, who: Principal) -> Context:  # noqa: ARG001
+    return {"chain": chain_page(run)}
+
+
 PARTS: dict[str, Callable[..., Context]] = {
     "head": _head,
     "suspects": _suspects,
@@ -80,6 +85,7 @@ PARTS: dict[str, Callable[..., Context]] = {
     "now": _now,
     "phases": _ranks,
     "may": _may,
+    "chain": _chain,
     "timeline": _timeline,
 }
 
