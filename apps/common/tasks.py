@@ -10,6 +10,7 @@ from apps.common.commits import on_commit_once
 
 log = logging.getLogger(__name__)
 
+
 def queue_on_commit(task_name: str, **ids: int) -> None:
     """Ask for task `task_name` with `ids` once the present transaction is committed; equal ones of it go once."""
     on_commit_once(("task", task_name, tuple(sorted(ids.items()))), lambda: queue_now(task_name, **ids))
