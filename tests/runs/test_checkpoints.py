@@ -110,6 +110,20 @@ class TestCheckpointNote:
         assert newest is not None
         assert newest.step == 150
 
+    def test_a_late_word_that_an_earlier_attempt_deleted_a_step_leaves_alone_what_was_saved_there_anew(
+        self, run: Any, note: Note, attempt: Any, make_attempt: Callable[..., Any], later: Callable[[float], datetime]
+    ) -> None:
+        note(100, "SAVED")
+        attempt_end(attempt_id=attempt.id, reason="CRASHED", authority="CLIENT", by="", source="API", now=later(20))
+        second = make_attempt(run, key="k2", resumed_from_step=50)
+        note(100, "SAVED", attempt_id=second.id, happened_at=later(90))
+
+        note(100, "DELETED")
+
+        newest = checkpoint_newest_trusted(run.id)
+        assert newest is not None
+        assert (newest.step, newest.attempt_id) == (100, second.id)
+
     def test_asks_no_clock_which_of_two_attempts_saved_last(
         self, run: Any, note: Note, attempt: Any, make_attempt: Callable[..., Any], later: Callable[[float], datetime]
     ) -> None:

@@ -1,6 +1,6 @@
 """From rows of the rooms below to the Window that detectors look at."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -55,6 +55,9 @@ MOST_STACKS = 2048
 MOST_TRIES = 20
 """Attempts of the run that a window carries: more in a row than any of them is worth."""
 
+MOST_SAVES = 200
+"""Saves of this attempt, and of earlier ones, that a window carries: far more than any interval is learnt from."""
+
 START_KINDS = ("log", "exit", "note")
 """Facts in which a program says why it cannot start."""
 
@@ -95,7 +98,8 @@ def scene_read(run: RunRow, attempt: AttemptRow, *, now: datetime) -> Scene:
     """Return what every window of this attempt needs, whatever the detector."""
     placed = placement_of(attempt.id)
     names = {row.id: row.name for row in nodes_by_id(placed.node_ids if placed else ()).values()}
-    saves = checkpoints_of(run_id=run.id, limit=200)
+    tries = tries_of(run.id, up_to_number=attempt.number, limit=MOST_TRIES)
+    saves = _saves(run.id, attempt, tries)
     exits = facts_of(attempt.id, kinds=("exit",))  # no detector reads lines of logs, of which there may be very many
     mark = max((fact.id for fact in exits if not fact.current), default=0)
     past, dismissed = _past(run.id, attempt)
@@ -104,14 +108,14 @@ def scene_read(run: RunRow, attempt: AttemptRow, *, now: datetime) -> Scene:
         attempt=attempt,
         placement=_placement(placed, world_size=attempt.world_size or 0, names=names),
         node_ids={name: node_id for node_id, name in names.items()},
-        checkpoints=tuple(_checkpoint(row) for row in reversed(saves)),
-        checkpoint_steps=tuple(row.step for row in saves if row.attempt_id == attempt.id),
+        checkpoints=saves,
+        checkpoint_steps=tuple(row.step for row in saves if row.attempt == attempt.number),
         facts=tuple(_fact(fact, names) for fact in exits),
         record=tuple(_recorded(fact, names) for fact in exits) if mark else (),
         record_mark=mark,
         past=past,
         dismissed=dismissed,
-        chain=_chain(run.id, attempt),
+        chain=_chain(tries),
         # Stacks are long, and only a run that stands is asked why: a first look suspects without them.
         stacks=tuple(detection.Stack(row.rank, row.text) for row in stacks_of(attempt.id, limit=MOST_STACKS))
         if run.hang and run.attempt_id == attempt.id
@@ -233,7 +237,19 @@ def _placement(placed: PlacementRow | None, *, world_size: int, names: Mapping[i
     )
 
 
-def _checkpoint(row: CheckpointRow) -> detection.Checkpoint:
+def _saves(run_id: int, attempt: AttemptRow, tries: Sequence[TryRow]) -> tuple[detection.Checkpoint, ...]:
+    """Return the newest saves of this attempt and of those before it, by step; of one step the later attempt's last.
+
+    Asked for apart: hundreds of saves of a tail that was given up must not push out those of the attempt that goes on.
+    """
+    numbers = {row.attempt.id: row.attempt.number for row in tries}
+    own = checkpoints_of(attempt_id=attempt.id, limit=MOST_SAVES)
+    others = [row for row in checkpoints_of(run_id=run_id, limit=MOST_SAVES) if row.attempt_id < attempt.id]
+    rows = sorted([*own, *others], key=lambda row: (row.step, row.attempt_id))
+    return tuple(_checkpoint(row, numbers.get(row.attempt_id, 0)) for row in rows)
+
+
+def _checkpoint(row: CheckpointRow, attempt: int) -> detection.Checkpoint:
     moment = row.deleted_at or row.saved_at or row.started_at
     return detection.Checkpoint(
         step=row.step,
@@ -244,6 +260,7 @@ def _checkpoint(row: CheckpointRow) -> detection.Checkpoint:
         blocking_s=row.blocking_s,
         fastest_s=row.fastest_s,
         shards=row.shards_written,
+        attempt=attempt,
     )
 
 
@@ -266,9 +283,8 @@ def _recorded(fact: FactRow, names: Mapping[int, str]) -> detection.Fact:
     return replace(_fact(fact, names), heard_at=fact.ours_at.timestamp(), current=True)
 
 
-def _chain(run_id: int, attempt: AttemptRow) -> tuple[detection.Launched, ...]:
-    """Return the run's attempts up to this one; of the newest that ended, what its ranks said before it could start."""
-    rows = tries_of(run_id, up_to_number=attempt.number, limit=MOST_TRIES)
+def _chain(rows: Sequence[TryRow]) -> tuple[detection.Launched, ...]:
+    """Return the attempts as detectors read them; of the newest that ended, what its ranks said before it could start."""
     ended = [row for row in rows if row.attempt.state == AttemptState.ENDED]
     return tuple(row.launched(message=_start_error(row) if ended and row is ended[-1] else "") for row in rows)
 

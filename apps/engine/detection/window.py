@@ -36,7 +36,7 @@ class Checkpoint:
 
     `state`: STARTED | QUEUED | WRITTEN | SAVED | FAILED | DELETED | RESTORED. `kind`: save | restore.
     `duration_s` and `queue_s` are the slowest shard's, `fastest_s` is what the fastest shard took; `shards`: how many
-    ranks wrote one, 0 = not told.
+    ranks wrote one, 0 = not told. `attempt`: the number of the attempt that made it, None = not told.
     """
 
     step: int
@@ -48,6 +48,7 @@ class Checkpoint:
     blocking_s: float | None = None
     fastest_s: float | None = None
     shards: int = 0
+    attempt: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

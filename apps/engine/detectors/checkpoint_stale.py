@@ -59,8 +59,9 @@ LEAST_SAVES = 3
 def evaluate(window: Window, state: State) -> tuple[State, tuple[Answer, ...]]:
     """Return the state after one look, and whether the newest complete checkpoint is too old (see `Detector`).
 
-    Only SAVED counts; a FAILED word beats SAVED of the same save, and a DELETED checkpoint is none. Time in which
-    Paceline could not hear does not count, nor time before the attempt began.
+    Only SAVED counts; a FAILED word beats SAVED of the same save, and a DELETED checkpoint is none. A step that is saved
+    again by a later attempt is a new save, and what an earlier one saved past the step this one went on from is abandoned.
+    Time in which Paceline could not hear does not count, nor time before the attempt began.
     Cost: O(checkpoints).
     Source: figures §8, staleness alert; cases 38 and 39 of public reports.
     """
@@ -69,7 +70,7 @@ def evaluate(window: Window, state: State) -> tuple[State, tuple[Answer, ...]]:
     began: dict[str, float] = dict(state.values.get("began", {}))
     watch = _watch(window, newest, state.values.get("watch"))
     interval = _interval(window.attempt, saves)
-    # An earlier attempt may have saved further steps than this one has reached again.
+    # Where nobody told from which step it went on, an earlier attempt may have saved further ones than it has reached.
     good = {int(step): one for step, one in saves.items() if one["state"] == "SAVED" and int(step) <= newest}
     last = max(good) if good else None
     facts = _facts(window, newest, good, last, saves, seen_from=int(watch["step"]))
@@ -110,17 +111,28 @@ def _state(kept: dict[str, Any]) -> State:
 
 
 def _saves(window: Window, before: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return what is known of each save by its step: a word that ends it beats one that does not, FAILED beats SAVED."""
+    """Return what is known of each save by its step: a word that ends it beats one that does not, FAILED beats SAVED.
+
+    A later attempt's word beats all of an earlier one's: it wrote that step anew.
+    """
     weight = {"STARTED": 0, "QUEUED": 0, "WRITTEN": 1, "SAVED": 2, "FAILED": 3, "DELETED": 4}
     saves = {step: dict(one) for step, one in before.items()}
     for word in window.checkpoints:
         if word.kind != "save" or word.state not in weight:
             continue
         known = saves.get(str(word.step))
-        if known is None or weight[word.state] > weight[known["state"]]:
-            saves[str(word.step)] = {"state": word.state, "heard_at": word.heard_at}
-    newest = sorted(saves, key=int)[-MOST_KEPT:]
-    return {step: saves[step] for step in newest}
+        said = (word.attempt or 0, weight[word.state])
+        if known is None or said > (known.get("attempt") or 0, weight[known["state"]]):
+            saves[str(word.step)] = {"state": word.state, "heard_at": word.heard_at, "attempt": word.attempt}
+    # Of a long abandoned tail nothing need be kept: it would push out what this attempt saves at lower steps.
+    kept = [step for step, one in saves.items() if not _is_abandoned(window.attempt, int(step), one)]
+    return {step: saves[step] for step in sorted(kept, key=int)[-MOST_KEPT:]}
+
+
+def _is_abandoned(attempt: Attempt, step: int, save: Mapping[str, Any]) -> bool:
+    """Return whether an earlier attempt made the save past the step from which this one went on."""
+    maker, resumed = save.get("attempt"), attempt.resumed_from_step
+    return maker is not None and maker < attempt.number and resumed is not None and step > resumed
 
 
 def _interval(attempt: Attempt, saves: Mapping[str, Mapping[str, Any]]) -> tuple[str, float] | None:

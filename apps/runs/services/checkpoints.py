@@ -180,7 +180,8 @@ def _restored(log: Log, attempt: Attempt, fact: CheckpointFact, *, source: str, 
 
 def _deleted(log: Log, attempt: Attempt, fact: CheckpointFact, *, source: str, actor_name: str) -> bool:
     changed = (
-        Checkpoint.objects.filter(run_id=attempt.run_id, step=fact.step)
+        # What a later attempt saved anew at that step is another save: the word of an older one may come late.
+        Checkpoint.objects.filter(run_id=attempt.run_id, step=fact.step, attempt__number__lte=attempt.number)
         .exclude(trust=Trust.DELETED)
         .update(trust=Trust.DELETED, deleted_at=fact.happened_at)
     )

@@ -72,7 +72,7 @@ def clock_window(
         np.arange(len(where.nodes), dtype=np.int32),
         by_node,
     )
-    opened = Attempt(1, ranks, NOW - 3600, **(attempt or {}))
+    opened = Attempt(**{"number": 1, "world_size": ranks, "started_at": NOW - 3600, **(attempt or {})})
     return Window(now, watch_began_at, opened, where, beats=beats, **more)
 
 

@@ -1,5 +1,7 @@
 """What a failure would cost is measured from the newest complete checkpoint."""
 
+from dataclasses import replace
+
 import pytest
 
 from apps.engine.detection import Checkpoint, Class, CloseReason, Healthy, Level, Phase, Undecided, Window, verdicts_in
@@ -67,6 +69,25 @@ class TestSteps:
         window = look(1200, saved(5000, age_s=7200), attempt={"resumed_from_step": 1000})
 
         assert levels(window) == [Level.WARNING]
+
+    @pytest.mark.parametrize("before", ["SAVED", "FAILED", "DELETED"])
+    def test_a_step_that_an_earlier_attempt_saved_is_a_new_save_when_it_is_saved_again(self, before: str) -> None:
+        old = [replace(saved(step, age_s=600, state=before), attempt=1) for step in (1100, 1200, 1300, 1400)]
+        resumed = {"resumed_from_step": 1000, "number": 2}
+        state, early = run(DETECTOR, [look(1160, *old, attempt=resumed)])
+        new = [replace(saved(step, age_s=9), attempt=2) for step in (1100, 1200)]
+
+        _, late = run(DETECTOR, [look(1240, *old, *new, attempt=resumed)], state)
+
+        assert [verdict.since_step for verdict in verdicts_in(tuple(early))] == [None]  # an abandoned save is none
+        assert verdicts_in(tuple(late))[0].closed is CloseReason.RECOVERED
+        assert "step 1200 is complete" in verdicts_in(tuple(late))[0].verdict
+
+    def test_a_long_abandoned_tail_pushes_out_no_save_of_the_attempt_that_goes_on(self) -> None:
+        tail = [replace(saved(step), attempt=1) for step in range(1100, 20_000, 100)]
+        own = replace(saved(1100), attempt=2)
+
+        assert levels(look(1160, *tail, own, attempt={"resumed_from_step": 1000, "number": 2})) == []
 
     def test_a_complete_save_closes_it(self) -> None:
         state, _ = run(DETECTOR, [look(380, saved(200))])
