@@ -61,7 +61,9 @@ def look(
     if not any(isinstance(answer, Verdict | Undecided) for answer in answers):
         # What a detector no longer speaks of although it looked and found nothing is over.
         forgotten = Finding.objects.filter(attempt_id=scene.attempt.id, cause=detector.cause)
-        findings_close(forgotten, reason=CloseReason.RECOVERED, log=journal, now=now)
+        is_over = window.attempt.ended and detector.trigger != Trigger.COLUMNS  # nothing recovers after the end
+        reason = CloseReason.ATTEMPT_ENDED if is_over else CloseReason.RECOVERED
+        findings_close(forgotten, reason=reason, log=journal, now=now)
 
 
 def look_back(scene: Scene, row: DetectorState | None, *, journal: Log, now: datetime) -> None:

@@ -63,15 +63,18 @@ def evaluate(window: Window, state: State) -> tuple[State, tuple[Answer, ...]]:
     who = presence(window)
     if not who.fresh.any():
         return _kept(pace, found), (_held(found) or _unheard(window),)
+    newest = pace.newest
     moved = pace.take(
         window.beats, who.fresh, window.watch_began_at, learn=not (found and found["certainty"] == Certainty.CONFIRMED)
     )
     stood_s = window.now - max(pace.since or window.now, window.watch_began_at)
     answers: list[Answer] = []
-    if found and moved:
+    over = window.attempt.stopping or window.attempt.ended or _crashed(window, pace)
+    # A hanging rank that is killed goes into another phase, too: that it ends is no recovery, a step is one.
+    if found and (pace.newest > newest or (moved and not over and pace.phase != Phase.SHUTDOWN.word)):
         answers.append(_verdict(found, CloseReason.RECOVERED))
         found = None
-    if window.attempt.stopping or window.attempt.ended or _crashed(window, pace):
+    if over:
         if found and _is_of_the_lost(window, found, who):
             answers.append(_verdict(found, CloseReason.MERGED))
             found = None
@@ -276,7 +279,11 @@ def _unheard(window: Window) -> Undecided:
 
 
 def _ended(window: Window) -> Undecided:
-    words = "An order to stop is under way." if window.attempt.stopping else "A rank has exited; that is the finding."
+    words = "A rank has exited; that is the finding."
+    if window.attempt.ended:
+        words = "The attempt is over: nothing in it hangs any more."
+    elif window.attempt.stopping:
+        words = "An order to stop is under way."
     return Undecided(CAUSE, ("exits",), ("ranks that should be running",), words)
 
 

@@ -57,6 +57,7 @@ def evaluate(window: Window, state: State) -> tuple[State, tuple[Answer, ...]]:
     before: dict[str, Any] | None = state.values.get("open")
     survived = bool(state.values.get("survived")) or _survived(window, pace, before)
     now = before if window.attempt.stopping else _found(window, exits, who, pace, before, survived=survived)
+    now = _at_the_end(window, now or before, survived=survived) if window.attempt.ended else now
     answers: list[Answer] = []
     if before and (now is None or now["subject"]["key"] != before["subject"]["key"]):
         answers.append(_verdict(before, window, exits, CloseReason.MERGED if now else CloseReason.RECOVERED))
@@ -68,6 +69,17 @@ def evaluate(window: Window, state: State) -> tuple[State, tuple[Answer, ...]]:
 def _survived(window: Window, pace: Pace, found: Mapping[str, Any] | None) -> bool:
     """Whether the run went on after a crash."""
     return found is not None and found["how"] == "crash" and pace.outlived(found["since"], window.limits)
+
+
+def _at_the_end(window: Window, found: dict[str, Any] | None, *, survived: bool) -> dict[str, Any] | None:
+    """Return what is known for good once the attempt is over: nothing in it can recover any more.
+
+    A node that nobody heard of again before the attempt failed is lost for sure.
+    """
+    if found is None or (survived and found["how"] == "crash"):
+        return None
+    failed_with_it = found["how"] == "silence" and not window.attempt.stopping
+    return {**found, "certainty": str(Certainty.CONFIRMED)} if failed_with_it else found
 
 
 def _found(
@@ -112,7 +124,7 @@ def _lost_nodes(
     lost, sure = _untold(window, exits, who, silent) if crashed else _standing(window, who, pace, silent)
     lost = _together(window, who, lost, before)
     if not lost:
-        return None
+        return before if _is_still_lost(window, who, pace, before) else None
     ranks = np.flatnonzero(np.isin(placement.node, lost)).astype(np.int32)
     named = Subject(SubjectKind.NODE, node=placement.nodes[lost[0]]) if len(lost) == 1 else subject_of(window, ranks)
     silent_s = float(who.node_s[lost].max())
@@ -127,6 +139,16 @@ def _lost_nodes(
         "step": _newest(window),
         "certainty": str(Certainty.CONFIRMED if sure else Certainty.SUSPECTED),
     }
+
+
+def _is_still_lost(window: Window, who: Presence, pace: Pace, before: Mapping[str, Any] | None) -> bool:
+    """Return whether a node found before is silent as ever and nobody got a step further: that the others end their
+    part, or fall silent as well, is no sign of life."""
+    if before is None or before["how"] != "silence":
+        return False
+    nodes = window.placement.node[np.array(before["origins"], np.int64)]
+    ended_well = left(window)[np.array(before["origins"], np.int64)].all()
+    return bool(who.silent_nodes[nodes].all()) and not ended_well and pace.newest <= (before["step"] or -1)
 
 
 def _together(window: Window, who: Presence, lost: list[int], before: dict[str, Any] | None) -> list[int]:
@@ -200,7 +222,7 @@ def _verdict(found: Mapping[str, Any], window: Window, exits: Exits, closed: Clo
         score=float(len(origins) + len(wave)),
         score_meaning="ranks that are gone",
         verdict=_says(found),
-        why=_why(found, wave),
+        why=_why(found, wave, is_over=window.attempt.ended),
         next=_next(found, closed),
         coverage=Coverage(window.attempt.world_size - len(origins) - len(wave), window.attempt.world_size),
         since_step=found["step"],
@@ -234,12 +256,14 @@ def _says(found: Mapping[str, Any]) -> str:
     return f"One of {who}{on} was first to fail; one {ended}."
 
 
-def _why(found: Mapping[str, Any], wave: list[int]) -> str:
+def _why(found: Mapping[str, Any], wave: list[int], *, is_over: bool) -> str:
     if found["how"] == "silence":
         ended = f" {ranks_in_words(wave).capitalize()} ended after it." if wave else ""
         return f"Silent for {in_words(found['silent_s'])} while other nodes were heard.{ended}"
     if wave:
         return f"Its exit was seen first; {ranks_in_words(wave)} ended in its wave and did not cause it."
+    if is_over:
+        return "Its exit was reported; no other rank failed before the attempt was over."
     return "Its exit was reported; no other rank has ended yet."
 
 

@@ -307,6 +307,25 @@ class TestWhatEndsOrHoldsIt:
 
         assert [verdict.closed for verdict in verdicts_in(answers)] == [None]
 
+    @pytest.mark.parametrize(
+        ("phase", "attempt"),
+        [(Phase.SHUTDOWN, {}), (CHECKPOINT, {"stopping": True}), (CHECKPOINT, {"ended": True})],
+    )
+    def test_that_its_ranks_are_stopped_is_no_recovery(self, phase: Phase, attempt: dict[str, bool]) -> None:
+        state, _ = run(DETECTOR, [standing(130, [COMMUNICATION] * 8)], learnt())
+
+        _, answers = run(DETECTOR, [standing(140, [phase] * 8, attempt=attempt)], state)
+
+        assert [verdict.closed for verdict in verdicts_in(answers)] == [None]
+
+    def test_of_an_attempt_that_is_over_nobody_is_said_to_have_ordered_its_end(self) -> None:
+        window = standing(130, [COMMUNICATION] * 8, attempt={"ended": True, "stopping": True})
+
+        (answer,) = run(DETECTOR, [window], learnt())[1]
+
+        assert isinstance(answer, Undecided)
+        assert "order" not in answer.sentence
+
     def test_a_step_closes_it(self) -> None:
         state, _ = run(DETECTOR, [standing(130, [COMMUNICATION] * 8)], learnt())
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from apps.engine.detection import (
@@ -75,6 +76,13 @@ class TestCrash:
         )
         assert {one.name: one.value for one in verdict.evidence}["exit code"] == 1
         assert verdict.proposal.kind is ProposalKind.RESTART_RUN
+
+    def test_says_for_good_that_nobody_else_failed_once_the_attempt_is_over(self) -> None:
+        crash = (exit_of(5, code=1),)
+
+        _, answers = run(DETECTOR, [look(2, crash), look(9, crash, attempt={"ended": True})], going())
+
+        assert ["yet" in verdict.why for verdict in verdicts_in(tuple(answers))] == [True, False]
 
     def test_a_signal_is_told_by_its_name(self) -> None:
         _, answers = run(DETECTOR, [look(2, (exit_of(5, code=-9),))], going())
@@ -227,6 +235,32 @@ class TestLostNode:
         old, new = verdicts_in(answers)
         assert old.closed is CloseReason.MERGED
         assert (new.subject.key, new.certainty) == ("NODE:n2", Certainty.CONFIRMED)
+
+    def suspected(self) -> State:
+        return run(DETECTOR, [look(s, silent={2: -4.0}) for s in (4, 8, 10, 12)], going())[0]
+
+    @pytest.mark.parametrize("phase", [Phase.SHUTDOWN, Phase.CHECKPOINT])
+    def test_a_lost_node_does_not_recover_by_what_the_others_do_before_they_end(self, phase: Phase) -> None:
+        window = look(14, silent={2: -4.0})
+        others = np.where(window.placement.node == 2, window.beats.phase, int(phase)).astype(np.int8)
+
+        _, answers = run(DETECTOR, [replace(window, beats=replace(window.beats, phase=others))], self.suspected())
+
+        assert only(answers).subject.node == "n2"
+
+    def test_a_silent_node_is_lost_for_sure_once_the_attempt_failed_with_it(self) -> None:
+        over = look(14, silent={0: 13.0, 1: 13.0, 2: -4.0, 3: 13.0}, attempt={"ended": True})
+
+        _, answers = run(DETECTOR, [over, replace(over, now=NOW + 60)], self.suspected())
+
+        assert {v.closed for v in verdicts_in(answers)} == {None}
+        assert (only(answers[-1:]).certainty, only(answers[-1:]).level) == (Certainty.CONFIRMED, Level.CRITICAL)
+        assert only(answers[-1:]).proposal.node == "n2"
+
+    def test_a_node_that_is_heard_again_has_recovered(self) -> None:
+        _, answers = run(DETECTOR, [look(14)], self.suspected())
+
+        assert verdicts_in(answers)[0].closed is CloseReason.RECOVERED
 
     def test_a_node_that_ended_well_is_not_lost(self) -> None:
         gone = tuple(exit_of(rank, code=0) for rank in range(8, 12))
