@@ -87,3 +87,31 @@ def test_a_save_that_waits_longer_than_the_steps_between_is_no_run_that_stands(
 
     assert preview.loss_per_hour == pytest.approx(12 / 16 * 8)
     assert [price.moment for price in preview.prices] != ["NOW"]
+
+
+def test_what_a_person_needed_to_decide_is_no_downtime_of_the_restart(
+    restarted: Any, later: Callable[[float], datetime], who: Any
+) -> None:
+    from apps.remediation.models import Action, Order
+    from apps.remediation.selectors.prices import downtime_of
+    from apps.runs.models import Attempt
+    from apps.runs.selectors import attempts_of
+
+    before = downtime_of(attempts_of(restarted.id))
+    asked = {
+        "requested_at": later(440),
+        "expires_at": later(900),
+        "requested_by": who.name,
+        "requested_by_key": who.key,
+    }
+    action = Action.objects.create(
+        kind="RESTART_RUN", state="SUCCEEDED", run_id=restarted.id, reason="crashed", source="API", **asked
+    )
+    order = Order.objects.create(action=action, kind="LAUNCH", launcher="WEBHOOK", state="DONE", not_before=later(440))
+    Attempt.objects.filter(pk=restarted.attempt_id).update(order_id=order.pk)
+
+    after = downtime_of(attempts_of(restarted.id))
+
+    assert before is not None
+    assert after is not None
+    assert (before.median_s, after.median_s) == (360.0, 20.0)

@@ -61,6 +61,13 @@ def action_by_code(code: str) -> ActionRow:
     return action_by_id(id_read("act", code))
 
 
+def orders_asked(order_ids: Collection[int]) -> dict[int, datetime]:
+    """Return when somebody asked for what each of these orders does."""
+    if not order_ids:
+        return {}
+    return dict(Order.objects.filter(pk__in=order_ids).values_list("pk", "action__requested_at"))
+
+
 def action_holding(*, run_id: int | None, node_ids: Collection[int]) -> ActionRow | None:
     """Return the open action that holds this run or one of these nodes, the oldest first; None if all are free."""
     about = Q(run_id=run_id) if run_id is not None else Q(pk__in=())

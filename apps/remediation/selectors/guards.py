@@ -111,11 +111,15 @@ def _share_most(usable: Collection[int], limits: GuardSettings) -> int:
     return max(1, int(limits.share_of_run * len(usable) + 1e-9))
 
 
+def _nodes(n: int) -> str:
+    return f"{n} node{'' if n == 1 else 's'}"
+
+
 def _limits_words(run: RunRow | None, *, out: int, of: int, used: int, most: int, limits: GuardSettings) -> str:
     whose = f" of {run.slug}" if run is not None else ""
     at_once = f"at most {most} at once, " if run is not None else ""
     return (
-        f"{out} of {of} nodes{whose} {'are' if out != 1 else 'is'} out; {at_once}{limits.exclusions_per_window} exclusions "
+        f"{out} of {_nodes(of)}{whose} {'are' if out != 1 else 'is'} out; {at_once}{limits.exclusions_per_window} exclusions "
         f"in {limits.window_s / 3600:g} h, {used} used"
     )
 
@@ -132,7 +136,9 @@ def _window_guard(used: int, *, adding: int, limits: GuardSettings) -> GuardRow:
 def _share_guard(run: RunRow, *, usable: set[int], out: set[int], new: set[int], limits: GuardSettings) -> GuardRow:
     most = _share_most(usable, limits)
     before, after = len(out & usable), len((out | new) & usable)
-    text = f"{before} of {len(usable)} nodes of {run.slug} {'are' if before != 1 else 'is'} out, at most {most} at once"
+    text = (
+        f"{before} of {_nodes(len(usable))} of {run.slug} {'are' if before != 1 else 'is'} out, at most {most} at once"
+    )
     if after > most:
         text += f"; this would make it {after}"
     return GuardRow(name="share_of_run", holds=after <= most or after == before, text=text, have=after, most=most)

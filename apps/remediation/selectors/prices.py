@@ -16,6 +16,7 @@ from apps.diagnosis.selectors import findings_of
 from apps.engine.estimates.price import Spread, spread_of
 from apps.incidents.losses import cured_share_of, loss_share_of
 from apps.remediation.choices import AT_A_SAVE, Moment
+from apps.remediation.selectors.actions import orders_asked
 from apps.runs.choices import AttemptState, Trust
 from apps.runs.selectors import (
     AttemptRow,
@@ -121,12 +122,14 @@ class Saves:
 
 
 def downtime_of(attempts: Sequence[AttemptRow]) -> Spread | None:
-    """Return how long this run's own restarts took, from one attempt's end to the next one's first step, None without any.
+    """Return how long this run's own restarts took, None without any: to the next attempt's first step, from the end of
+    the one before, or from the order where that came later: a restart does not take what a person needs to decide on it.
 
     `attempts`: newest first.
     """
+    asked = orders_asked([row.order_id for row in attempts if row.order_id is not None])
     gaps = [
-        (later.first_step_at - earlier.ended_at).total_seconds()
+        (later.first_step_at - max(earlier.ended_at, asked.get(later.order_id or 0, earlier.ended_at))).total_seconds()
         for later, earlier in pairwise(attempts)
         if later.run_id == earlier.run_id and later.first_step_at is not None and earlier.ended_at is not None
     ]
