@@ -425,6 +425,7 @@ def run_state(run: RunStatus) -> str:
     decided: tuple[tuple[bool, str], ...] = (
         (not is_open and run.attempt_ended_reason == EndReason.FINISHED, RunState.FINISHED),
         (run.gave_up, RunState.GAVE_UP),
+        (run.open_action_kind == "RESTART_RUN" and run.attempt_id is None, RunState.STARTING),
         (run.open_action_kind == "RESTART_RUN", RunState.RESTARTING),
         (run.queued or run.attempt_id is None, RunState.QUEUED),
         (is_open and run.step is None and not run.silent and not run.hang, RunState.STARTING),

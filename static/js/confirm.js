@@ -23,7 +23,8 @@ export function wire(form, { address, signal } = {}) {
     name = form.dataset.name,
     seen = { attempt: form.elements.expected_attempt.value, state: form.elements.expected_state.value };
   let moved = false,
-    sent = false;
+    sent = false,
+    touched = new URL(address, location.href).searchParams.has("when"); // a moment that somebody chose stays chosen
 
   const picked = () => form.querySelector('input[name="when"]:checked');
   const open = () => {
@@ -61,8 +62,13 @@ export function wire(form, { address, signal } = {}) {
   };
   form.addEventListener("input", check);
   form.addEventListener("change", e => {
-    if (e.target.name === "when") choose();
+    if (e.target.name === "when") {
+      touched = true;
+      kept = e.target.value;
+      choose();
+    }
     if (e.target.id === "from-step") {
+      from = e.target.value;
       const u = new URL(address);
       u.searchParams.set("from_step", e.target.value);
       $("#figures").setAttribute("hx-get", `${u.pathname}?${u.searchParams}&part=figures`);
@@ -89,13 +95,17 @@ export function wire(form, { address, signal } = {}) {
     { signal },
   );
 
-  let kept = picked()?.value;
-  const before = e => {
-    if (e.detail.target?.id === "figures") kept = picked()?.value;
-  };
+  /* All that is said is of one look. What somebody chose is kept; else the cheapest moment stays chosen until words are
+     written for it: nothing changes under the hand that is about to press. */
+  let kept = picked()?.value,
+    from = $("#from-step")?.value;
   const settled = () => {
     const same = kept && form.querySelector(`input[name="when"][value="${CSS.escape(kept)}"]`);
-    if (same) same.checked = true;
+    if (same && (touched || reason.value)) same.checked = true;
+    kept = picked()?.value;
+    const save = $("#from-step");
+    if (save && from !== undefined && [...save.options].some(o => o.value === from)) save.value = from;
+    else from = save?.value;
     const now = $("#seen-state")?.dataset;
     if (now && (now.attempt !== seen.attempt || now.state !== seen.state) && !moved) {
       moved = true;
@@ -105,7 +115,6 @@ export function wire(form, { address, signal } = {}) {
     choose();
     check();
   };
-  document.body.addEventListener("htmx:beforeSwap", before, { signal });
   document.body.addEventListener("htmx:afterSettle", settled, { signal });
   $("#looked").addEventListener("click", () => {
     const now = $("#seen-state").dataset;

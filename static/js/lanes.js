@@ -162,7 +162,7 @@ export class Lanes {
       // The words stand in one part of the box: no border goes through them.
       const solid = group.xc > x && group.xc < x + length + 12 && x2 - group.xc > length + 12;
       if (inside) link.append(text(Math.max(solid ? group.xc : x, g) + 6, y + 4, words, "lab over"));
-      else if (many || wide) {
+      else if (many || (wide && m.shape !== "bar")) {
         const after = (m.shape === "bar" ? x2 : Math.max(x2, x + 5)) + 6,
           before = x - 9;
         if (after + length < Math.min(next - 8, g + pw)) {
@@ -196,13 +196,14 @@ export class Lanes {
       if (span / k <= most) break;
     }
     for (let u = Math.ceil(from / every) * every; u <= to; u += every) {
+      if (!time && u < 0) continue; // no step comes before the first
       const x = g + heat.x(u),
         step = time ? heat.axis.column(u) : u,
         at = time ? u : cells.columns.get(Math.floor(u / cells.width) * cells.width)?.at;
       if (x < g + 14 || x > g + pw - EDGE_WIDE) continue;
       svg.append(
         node("line", { class: "tick", x1: x, x2: x, y1: H, y2: H + 4 }),
-        text(x, H + 16, number(step), "lab", "middle"),
+        text(x, H + 16, number(step || 0), "lab", "middle"),
       );
       if (at) svg.append(text(x, H + 30, format(new Date(at), span > 864e5 && time ? "day" : "hm"), "", "middle"));
     }

@@ -45,6 +45,15 @@ class TestRows:
 
         assert [row.more for row in latest_first(told)] == [()] * 5
 
+    def test_an_end_that_is_known_better_later_is_told_once(self, now: Any) -> None:
+        ended = replace(event(now, 1, "Attempt 1 ended: cancelled", kind="attempt.ended"), payload={"attempt": 7})
+        better = replace(
+            ended, seq=2, kind="attempt.reason", text="Attempt 1 ended: planned stop (told as cancelled at first)"
+        )
+        other = replace(ended, seq=3, text="Attempt 2 ended: crashed", payload={"attempt": 8})
+
+        assert [row.event.seq for row in latest_first([ended, better, other])] == [3, 2]
+
     def test_shows_the_newest_and_says_that_there_are_older_ones(self, attempt: Any, now: Any) -> None:
         with recording(now=now) as log:
             for number in range(SHOWN + 5):

@@ -25,6 +25,7 @@ class MomentColumn:
     button: str
     pace_at: datetime | None
     chosen: bool
+    cheapest: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,10 @@ def confirm_page(preview: Preview, *, when: str, now: datetime, from_step: int |
     best = cheapest(preview.prices)
     usual = Moment(best.moment) if best is not None and preview.kind == ActionKind.RESTART_RUN else Moment.NOW
     chosen = when if when in moments else usual if usual in moments or not moments else moments[0]
-    columns = tuple(_column(by_moment[m], preview, chosen=m == chosen, now=now) for m in moments)
+    columns = tuple(
+        _column(by_moment[m], preview, chosen=m == chosen, now=now, least=best if len(moments) > 1 else None)
+        for m in moments
+    )
     waits = _waits(preview)
     if waits:
         chosen = when if when in dict(waits) else Moment.NOW
@@ -118,7 +122,7 @@ def _downtime(preview: Preview) -> str:
     }[DowntimeFrom(source)]
 
 
-def _column(price: Price, preview: Preview, *, chosen: bool, now: datetime) -> MomentColumn:
+def _column(price: Price, preview: Preview, *, chosen: bool, now: datetime, least: Price | None) -> MomentColumn:
     head, small = {
         Moment.NOW: ("Right now", f"back to {words.whole(price.from_step)}" if price.from_step is not None else ""),
         Moment.CHECKPOINT_FIRST: (
@@ -138,6 +142,7 @@ def _column(price: Price, preview: Preview, *, chosen: bool, now: datetime) -> M
         button=_button(preview, price.moment),
         pace_at=now + timedelta(seconds=price.full_pace_s) if price.full_pace_s is not None else None,
         chosen=chosen,
+        cheapest=price is least and price.gpu_hours is not None,
     )
 
 
@@ -226,6 +231,22 @@ def action_token(action: ActionRow) -> str:
     return "idle" if token == "info" else token  # noqa: S105 - a colour
 
 
-def actions_listed(rows: Sequence[ActionRow]) -> list[tuple[ActionRow, str, str]]:
-    """Return actions with their token and words, in the order given."""
-    return [(row, action_token(row), ActionKind(row.kind).label) for row in rows]
+def action_label(action: ActionRow) -> str:
+    """Return what an action does, in a few words: of a restart, whom it leaves out and whether something ran before."""
+    if action.kind != ActionKind.RESTART_RUN:
+        return ActionKind(action.kind).label
+    ran = action.expected_state not in {"QUEUED", "STOPPED", "GAVE_UP", "FINISHED"}
+    names = ", ".join(name for _, name in action.nodes)
+    return (f"exclude {names} and " if names else "") + ("restart run" if ran else "start run")
+
+
+def action_word(action: ActionRow) -> str:
+    """Return an action's state in a word. What ends before its time was not waited out: it was taken back."""
+    if action.state == ActionState.EXPIRED and action.ended_at is not None and action.ended_at < action.expires_at:
+        return "taken back"
+    return ActionState(action.state).label
+
+
+def actions_listed(rows: Sequence[ActionRow]) -> list[tuple[ActionRow, str, str, str]]:
+    """Return actions with their token, what they do and their state in a word, in the order given."""
+    return [(row, action_token(row), action_label(row), action_word(row)) for row in rows]

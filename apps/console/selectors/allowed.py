@@ -7,7 +7,7 @@ from apps.common.access import OPERATE, Principal
 from apps.common.errors import PacelineError
 from apps.console import words
 from apps.console.selectors.actions import actions_listed
-from apps.console.selectors.suspects import ActButton, act_label, cheapest, confirm_href, price_words
+from apps.console.selectors.suspects import ActButton, act_label, by_hand_words, cheapest, confirm_href, price_words
 from apps.diagnosis.selectors import findings_of
 from apps.remediation.choices import LauncherKind
 from apps.remediation.selectors import ActionRow, Preview, action_preview, actions_of
@@ -27,7 +27,7 @@ class Allowed:
     spares: tuple[str, ...]
     layout: str
     buttons: tuple[ActButton, ...]
-    actions: tuple[tuple[ActionRow, str, str], ...]
+    actions: tuple[tuple[ActionRow, str, str, str], ...]
 
 
 def allowed_of(run: RunRow, *, who: Principal, now: datetime) -> Allowed:
@@ -78,7 +78,7 @@ def _buttons(run: RunRow, restart: Preview | None, *, proposed: set[str], who: P
                 else act_label("", excludes=False)
                 if is_open
                 else "Start again…",
-                price=price if restart.can else f"{price}; {_short(restart.why_not)}",
+                price=price if restart.can else f"{price}; {by_hand_words(restart.why_not)}",
                 href=confirm_href(run, kind="RESTART_RUN", when=""),
                 primary=False,
                 off=off,
@@ -91,12 +91,6 @@ def _buttons(run: RunRow, restart: Preview | None, *, proposed: set[str], who: P
             )
         )
     return made
-
-
-def _short(text: str) -> str:
-    """Return the first sentence as it goes on behind a semicolon; names keep their capitals."""
-    first = text.partition(".")[0]
-    return first[:1].lower() + first[1:]
 
 
 def _gives_up(run: RunRow) -> str:

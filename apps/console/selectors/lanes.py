@@ -1,5 +1,6 @@
 """Event lanes under the heatmap, as the page draws them: marks with a place by step or by time."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -36,7 +37,7 @@ def lanes_of(run: RunRow, *, now: datetime) -> list[dict[str, Any]]:
         by_group.setdefault(_lane(event.kind), []).append(event)
     notes = by_group.get("notes", ())
     return [
-        {"name": "attempts", "marks": [_attempt(row) for row in attempts_of(run.id, limit=50)]},
+        {"name": "attempts", "marks": _attempts(attempts_of(run.id, limit=50))},
         {
             "name": "checkpoints",
             "marks": [_checkpoint(row, now=now) for row in checkpoints_of(run_id=run.id, limit=200)],
@@ -77,13 +78,26 @@ def _at(moment: datetime | None, step: int | None = None) -> dict[str, Any] | No
     return {"at": rfc3339(moment), "step": step}
 
 
-def _attempt(row: AttemptRow) -> Mark:
+def _attempts(rows: Sequence[AttemptRow]) -> list[Mark]:
+    """Return each attempt over the steps that are its own: those that a later one did again are the later one's."""
+    marks, taken = [], None
+    for row in rows:
+        marks.append(_attempt(row, taken))
+        if row.first_step is not None:
+            taken = row.first_step if taken is None else min(taken, row.first_step)
+    return marks
+
+
+def _attempt(row: AttemptRow, taken: int | None) -> Mark:
+    until = None if row.last_step is None else row.last_step + 1
+    if until is not None and taken is not None:
+        until = max(row.first_step or 0, min(until, taken))
     resumed = "" if row.resumed_from_step is None else f", resumed from {words.whole(row.resumed_from_step)}"
     over = "" if row.ended_at is None else f", ended: {EndReason(row.reason).label if row.reason else 'not known why'}"
     return {
         "shape": "bar",
         "from": _at(row.first_step_at or row.started_at, row.first_step),
-        "to": _at(row.ended_at),
+        "to": None if row.ended_at is None else _at(row.ended_at, until),
         "grows": row.ended_at is None,
         "label": f"attempt {row.number}{resumed}{over}",
         "href": f"?attempt={id_write('att', row.id)}",
@@ -93,11 +107,16 @@ def _attempt(row: AttemptRow) -> Mark:
 def _checkpoint(row: CheckpointRow, *, now: datetime) -> Mark:
     bad = row.trust == Trust.FAILED
     end = row.saved_at or (row.started_at + timedelta(seconds=row.duration_s) if row.duration_s else None)
-    took = f" in {words.spell(row.duration_s)}" if row.duration_s else ""
+    took = ""
+    if row.duration_s and row.trust != Trust.DELETED:
+        took = f" in {words.spell(row.duration_s)}" if row.duration_s >= 1 else f" in under 1{words.NBSP}s"
     queued = f", {words.spell(row.queue_s)} queued" if row.queue_s else ""
-    word = {"PENDING": "being written", "FAILED": "failed", "SUSPECT": "complete, suspect", "DELETED": "deleted"}.get(
-        row.trust, "complete"
-    )
+    word = {
+        "PENDING": "being written",
+        "FAILED": "failed",
+        "SUSPECT": "complete, suspect",
+        "DELETED": "complete, deleted since",
+    }.get(row.trust, "complete")
     share = None if not row.duration_s or row.queue_s is None else max(0.0, 1 - row.queue_s / row.duration_s)
     return {
         "shape": "save",

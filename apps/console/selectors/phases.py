@@ -12,6 +12,7 @@ from apps.telemetry.selectors import SettledColumns
 
 ALONE = 1.05
 """A rank that computes so many times as long as its mates stands for its node."""
+WAITS = "The culprit waits least; the others wait for it."
 WIDTH, LEFT, RIGHT, BAR, ROW = 560.0, 100.0, 60.0, 22.0, 38.0
 
 
@@ -58,8 +59,13 @@ class Phases:
     lack: str = ""
 
 
-def phases_of(run: RunRow, found: SettledColumns | None, *, suspects: list[str], now: datetime) -> Phases:
-    """Return where the steps that `last_steps` read went, medians in seconds; the suspect is the first blamed node."""
+def phases_of(
+    run: RunRow, found: SettledColumns | None, *, suspects: list[str], slow: list[str], now: datetime
+) -> Phases:
+    """Return where the steps that `last_steps` read went, medians in seconds; the suspect is the first blamed node.
+
+    `slow`: nodes whose computing is what a finding blames. Of another suspect nobody can say that the rest wait for it.
+    """
     if run.attempt_id is None or found is None:
         return Phases((), 0, 0, "", None, "No step is settled yet.")
     values = found.values
@@ -67,6 +73,7 @@ def phases_of(run: RunRow, found: SettledColumns | None, *, suspects: list[str],
         return Phases((), 0, 0, "", None, "Senders give no compute time apart from waiting.")
     names = np.array(node_names(placement_of(run.attempt_id), len(values["step_s"])))
     culprit = next((name for name in suspects if (names == name).any()), "")
+    is_slow = culprit in slow
     mine = names == culprit if culprit else np.zeros(len(names), bool)
     alone = _alone(values["compute_s"], mine) if culprit else None
     if alone is not None:
@@ -83,8 +90,10 @@ def phases_of(run: RunRow, found: SettledColumns | None, *, suspects: list[str],
         bars=bars,
         steps=len(found.steps),
         height=26 + ROW * len(bars),
-        sentence="The culprit waits least; the others wait for it." if extra > 0 else "",
-        what_if=_what_if(run, culprit, others["step_s"], extra, now=now) if extra > 0.01 * others["step_s"] else None,
+        sentence=WAITS if extra > 0 and is_slow else "",
+        what_if=_what_if(run, culprit, others["step_s"], extra, now=now)
+        if is_slow and extra > 0.01 * others["step_s"]
+        else None,
     )
 
 

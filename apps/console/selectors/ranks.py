@@ -1,5 +1,6 @@
 """Ranks in words: the worst of the last steps against their peers, and what each rank does now."""
 
+import math
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -19,6 +20,8 @@ LAST = 12
 """Steps that "now" means in words: enough for a median, few enough that a fault of the last quarter of a minute shows."""
 NEEDED = ("compute_s", "step_s", "communication_s", "data_s")
 SHOWN = 6
+INTERVALS = 3
+"""`no_telemetry_s` is so many report intervals."""
 ALIKE = 0.8
 """A node stands as one row where its best rank has at least this share of its worst rank's slowness."""
 Cells = NDArray[np.float32]
@@ -38,6 +41,7 @@ class RankLine:
     last_share: float | None
     coverage: float
     gpu: str = ""
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,7 @@ class Ranks:
     word: str
     lack: str = ""
     total: int = 0
+    shown: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,7 @@ def worst_ranks(run: RunRow, found: SettledColumns | None, *, now: datetime) -> 
     ratio = _against_peers(values, _stages(placement, len(values)))
     lines = _lines(values, ratio, found.values.get("communication_s"), placement)
     return Ranks(
+        shown=sum(line.count for line in lines),
         rows=tuple(_with_gauges(lines, placement, now=now)),
         steps=len(found.steps),
         within=int(np.sum(ratio <= 1.01)),
@@ -199,6 +205,7 @@ def _lines(
                 else None,
                 last_share=float(last[mine].sum()) if last is not None else None,
                 coverage=float(coverage[mine].mean()),
+                count=len(mine),
             )
         )
     return lines
@@ -233,10 +240,12 @@ def ranks_now_page(run: RunRow, *, now: datetime, most: int = 24) -> RanksNowPag
     states: dict[tuple[Any, ...], NowLine] = {}
     newest = int(np.max(found.step)) if len(found.step) else 0
     limit_s = limit_value(run.limits, "no_telemetry_s")
+    # What comes once in a report interval is as old as that: so many steps later it is still not late.
+    batch = 0 if run.hang or not run.step_s else math.ceil(limit_s / INTERVALS / run.step_s)
     named = _held_by(run)
     for i, rank in enumerate(int(rank) for rank in found.ranks):
         line = _now_line(
-            found, i, rank, names[rank] if rank < len(names) else "", newest=newest, limit_s=limit_s, now=now
+            found, i, rank, names[rank] if rank < len(names) else "", newest=newest - batch, limit_s=limit_s, now=now
         )
         if run.hang and line.word == "under way":
             word = "stands" if rank in named else "waits"

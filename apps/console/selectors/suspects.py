@@ -96,11 +96,15 @@ def suspects_of(run: RunRow, *, who: Principal, now: datetime, undecided_most: i
     )
 
 
-def suspect_nodes(run_id: int) -> list[str]:
-    """Return the nodes that open findings blame, the most serious first: the heatmap opens them."""
+SLOW_CAUSES = frozenset({"compute_straggler", "thermal_throttle", "power_cap"})
+"""Causes that say that a node computes slower than the others, which then wait for it."""
+
+
+def suspect_nodes(run_id: int, *, causes: frozenset[str] | None = None) -> list[str]:
+    """Return the nodes that open findings (of these causes) blame, the most serious first: the heatmap opens them."""
     names: list[str] = []
     for row in sorted(findings_of(run_id=run_id, state="OPEN"), key=_seriousness):
-        if row.level == "INFO":
+        if row.level == "INFO" or (causes is not None and row.cause not in causes):
             continue
         for name in [row.subject.get("node"), *(row.subject.get("nodes") or ())]:
             if name and name not in names:
@@ -200,16 +204,23 @@ def _buttons(row: FindingRow, run: RunRow, preview: Preview, who: Principal) -> 
     prices = [price for price in preview.prices if price.moment != "NEXT_CHECKPOINT"]
     prices.sort(key=lambda price: (price.gpu_hours is None, price.gpu_hours or 0.0, price.moment != "NOW"))
     off = _off(run, preview, who)
+    by_hand = "" if preview.can else f"; {by_hand_words(preview.why_not)}"
     return [
         ActButton(
             label=act_label(price.moment, excludes=bool(preview.exclude)),
-            price=off or price_words(price, choose=bool(preview.choose)),
+            price=off or price_words(price, choose=bool(preview.choose)) + by_hand,
             href=confirm_href(run, kind="RESTART_RUN", node=row.proposal_node, when=price.moment, finding=row.id),
-            primary=place == 0 and not off,
+            primary=place == 0 and not off and preview.can,
             off=off,
         )
         for place, price in enumerate(prices)
     ]
+
+
+def by_hand_words(why_not: str) -> str:
+    """Return why Paceline cannot do it itself, the first sentence as it goes on behind a semicolon; names keep their capitals."""
+    first = why_not.partition(".")[0]
+    return first[:1].lower() + first[1:]
 
 
 def _off(run: RunRow, preview: Preview, who: Principal) -> str:

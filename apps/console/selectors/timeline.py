@@ -95,8 +95,16 @@ def run_timeline(run_id: int, *, limit: int = SHOWN) -> tuple[list[TimelineRow],
 
 
 def latest_first(events: list[EventRow]) -> list[TimelineRow]:
-    """Return events as rows by when they happened, the latest first; what only says a note again is left out."""
-    told = [event for event in events if event.kind not in REPEATED]
+    """Return events as rows by when they happened, the latest first; what only says a note again is left out,
+    and an end that was told better later is told once, as it was.
+    """
+    known_better = {event.payload.get("attempt") for event in events if event.kind == "attempt.reason"}
+    told = [
+        event
+        for event in events
+        if event.kind not in REPEATED
+        and not (event.kind == "attempt.ended" and event.payload.get("attempt") in known_better)
+    ]
     rows: list[TimelineRow] = []
     for event in sorted(told, key=lambda event: (event.happened_at, event.seq), reverse=True):
         if rows and event.kind == rows[-1].event.kind == "checkpoint.saved":

@@ -20,7 +20,7 @@ from apps.console.selectors.phases import phases_of
 from apps.console.selectors.ranks import last_steps, ranks_now_page, worst_ranks
 from apps.console.selectors.run import attempt_shown, feed_path, heat_config, run_head
 from apps.console.selectors.senders import arrivals_of
-from apps.console.selectors.suspects import suspect_nodes, suspects_of
+from apps.console.selectors.suspects import SLOW_CAUSES, suspect_nodes, suspects_of
 from apps.console.selectors.timeline import SHOWN, run_timeline
 from apps.console.views.kit import back_to, page, render_page, render_part
 from apps.console.words import whole_of
@@ -57,7 +57,7 @@ def _ranks(run: RunRow, *, moment: datetime, who: Principal) -> Context:  # noqa
     suspects = suspect_nodes(run.id)
     return {
         "ranks": worst_ranks(run, found, now=moment),
-        "phases": phases_of(run, found, suspects=suspects, now=moment),
+        "phases": phases_of(run, found, suspects=suspects, slow=suspect_nodes(run.id, causes=SLOW_CAUSES), now=moment),
     }
 
 

@@ -236,7 +236,7 @@ def attempt_end(
         log.add(
             StreamKey.run(run_id),
             kind="attempt.reason",
-            text=f"Attempt {attempt.number} ended as {EndReason(reason).label}, not {EndReason(before).label}",
+            text=f"Attempt {attempt.number} ended: {EndReason(reason).label} (told as {EndReason(before).label} at first)",
             source=source,
             actor_name=by,
             payload={"attempt": attempt.pk, "before": before, "after": reason, "authority": authority},
