@@ -52,6 +52,7 @@ class NoticeKind(TextChoices):
 
     OPENED = "OPENED", "opened"
     ESCALATED = "ESCALATED", "escalated"
+    JOINED = "JOINED", "also"
     CLOSED = "CLOSED", "closed"
     BLIND = "BLIND", "Paceline is blind"
     SEES = "SEES", "Paceline sees again"
@@ -70,3 +71,18 @@ class NoticeState(TextChoices):
     PENDING = "PENDING", "waiting"
     SENT = "SENT", "sent"
     FAILED = "FAILED", "given up"
+
+
+STOPS = frozenset({"rank_lost", "hang", "gpu_lost", "gpu_fault", "collective_mismatch"})
+"""Causes that stop a whole run: that it then hangs, falls silent, loses ranks or ages is their wave."""
+
+ORIGINS = STOPS | {"numeric_fault"}
+"""Causes that name an incident before what they may have brought about."""
+
+WAVE = frozenset({"hang", "no_telemetry", "checkpoint_stale", "data_stall", "run_slowdown", "rank_lost"})
+"""Causes that a stop brings about elsewhere in the same attempt."""
+
+
+def wave_of(cause: str) -> frozenset[str]:
+    """Return the causes that `cause` can bring about at other places of the same attempt: a NaN spreads, and stops nothing."""
+    return WAVE if cause in STOPS else frozenset({cause}) if cause in ORIGINS else frozenset()

@@ -102,6 +102,26 @@ class TestFindingsAbsorb:
 
         assert titles(now) == [("numeric_fault on trn003", 2)]
 
+    @pytest.mark.parametrize("origin", ["hang", "numeric_fault", "rank_lost"])
+    @pytest.mark.parametrize("after_s", [5, 3600])
+    def test_an_ageing_checkpoint_belongs_to_what_keeps_the_run_from_saving_however_long_that_lasts(
+        self, find: Find, now: datetime, later: Later, origin: str, after_s: float
+    ) -> None:
+        find(verdict("gc_pause", node=None, level=Level.WARNING, since_step=40))
+        find(verdict(origin, node="trn003", rank=5))
+        find(verdict("checkpoint_stale", node=None, since_step=60), at=later(after_s))
+
+        assert titles(now) == [("gc_pause on the run", 1), (f"{origin} on trn003", 2)]
+
+    def test_an_ageing_checkpoint_after_an_origin_is_over_is_told_by_itself(
+        self, find: Find, now: datetime, later: Later
+    ) -> None:
+        find(verdict("numeric_fault", node="trn003", rank=5))
+        find(over(verdict("numeric_fault", node="trn003", rank=5)), at=later(30))
+        find(verdict("checkpoint_stale", node=None, since_step=60), at=later(90))
+
+        assert len(titles(now)) == 2
+
     def test_does_not_take_a_slow_node_for_a_consequence(self, find: Find, now: datetime, later: Later) -> None:
         find(verdict("rank_lost", node="trn002", rank=5))
         find(verdict("compute_straggler", node="trn001"), at=later(5))

@@ -213,6 +213,35 @@ class TestNotice:
 
         assert self.sent(later(10)) == ["OPENED", "ESCALATED", "CLOSED"]
 
+    def test_tells_of_each_further_cause_once_with_its_own_words(self, find: Find, now: datetime, later: Later) -> None:
+        queue = verdict("checkpoint_queue", node=None, level=Level.WARNING)
+        find(verdict("gc_pause", node=None, level=Level.WARNING))
+        find(queue, at=later(5))
+        find(replace(queue, subject=queue.subject, score=9.0, certainty=Certainty.SUSPECTED), at=later(6))
+        find(queue, at=later(7))
+
+        assert self.sent(later(10)) == ["OPENED", "JOINED"]
+        assert "also: checkpoint_queue on the run" in mail.outbox[1].subject
+        assert mail.outbox[1].body.startswith("checkpoint_queue on the run")
+
+    def test_does_not_tell_of_what_the_incident_s_own_cause_brings_about(
+        self, find: Find, now: datetime, later: Later
+    ) -> None:
+        find(verdict("rank_lost", node="trn002", rank=5))
+        find(verdict("hang", node=None), at=later(8))
+        find(verdict("checkpoint_stale", node=None), at=later(90))
+
+        assert self.sent(later(100)) == ["OPENED"]
+
+    def test_waits_with_a_further_cause_that_is_only_suspected(self, find: Find, now: datetime, later: Later) -> None:
+        find(verdict("gc_pause", node=None, level=Level.WARNING))
+        find(verdict("run_slowdown", node=None, level=Level.WARNING, certainty=Certainty.SUSPECTED), at=later(5))
+        before = self.sent(later(10))
+        incidents_settle(now=later(70))
+
+        assert before == ["OPENED"]
+        assert self.sent(later(70)) == ["OPENED", "JOINED"]
+
     def test_comes_again_until_a_webhook_takes_it(self, find: Find, now: datetime, later: Later) -> None:
         notice_target_put(name="pager", url="http://127.0.0.1:9/", secret="x" * 16, by="ada", source="WEB", now=now)
         find(verdict("hang"))

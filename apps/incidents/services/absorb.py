@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from functools import partial
 
-from django.db.models import F
+from django.db.models import F, QuerySet
 
 from apps.common.errors import Conflict, NotFound
 from apps.common.sweeps import sweeping
@@ -11,7 +11,7 @@ from apps.diagnosis.choices import CloseReason, FindingState
 from apps.diagnosis.selectors import FindingRow, findings_by_id, findings_of
 from apps.diagnosis.services import finding_absorbed, findings_claim
 from apps.fleet.selectors import node_by_code
-from apps.incidents.choices import LEVEL_RANK, UNRESOLVED, IncidentState
+from apps.incidents.choices import LEVEL_RANK, ORIGINS, UNRESOLVED, IncidentState, wave_of
 from apps.incidents.models import Incident
 from apps.incidents.services.counts import counts_refresh
 from apps.incidents.services.moving import incident_close, incident_move, incident_say
@@ -27,14 +27,8 @@ TOGETHER_S = timedelta(seconds=10)
 AT_ONCE = 50
 """Findings absorbed in one transaction."""
 
-STOPS = frozenset({"rank_lost", "hang", "gpu_lost", "gpu_fault", "collective_mismatch"})
-"""Causes that stop a whole run: that it then hangs, falls silent, loses ranks or ages is their wave."""
-
-ORIGINS = STOPS | {"numeric_fault"}
-"""Causes that name an incident before what they may have brought about."""
-
-WAVE = frozenset({"hang", "no_telemetry", "checkpoint_stale", "data_stall", "run_slowdown", "rank_lost"})
-"""Causes that a stop brings about elsewhere in the same attempt."""
+AGES = frozenset({"checkpoint_stale"})
+"""Causes that any open origin brings about, whenever they are found."""
 
 SAME_STOP_STEPS = 2
 """A run that made more steps than this since was not stopped: its ranks need not be in the same step when it is."""
@@ -93,6 +87,8 @@ def _incident_of(row: FindingRow, *, log: Log) -> Incident | None:
     open_ones = Incident.objects.select_for_update(no_key=True).filter(run_id=row.run_id, state__in=UNRESOLVED)
     if row.incident_id is not None:
         return Incident.objects.select_for_update(no_key=True).filter(pk=row.incident_id).first()
+    if row.cause in AGES and _opens(row) and (origin := _open_origin(open_ones, row)) is not None:
+        return origin
     here = open_ones.filter(place_key=row.place_key).first()
     if here is not None and _opens(row) and _is_over(here, row):
         _resolve_for(here, row, log=log)
@@ -101,18 +97,20 @@ def _incident_of(row: FindingRow, *, log: Log) -> Incident | None:
         return here
     began = row.began_at or row.found_at
     mine = open_ones.filter(attempt_id=row.attempt_id)
-    if row.place_key != "RUN" and (wave := _wave_of(row.cause)):
+    if row.place_key != "RUN" and (wave := wave_of(row.cause)):
         about_run = mine.filter(place_key="RUN", cause__in=wave, began_at__gte=began - TOGETHER_S)
         moved = _moved(next((one for one in about_run.order_by("began_at") if _same_stop(one, row)), None), row)
         if moved is not None:
             return moved
     near = mine.filter(began_at__gte=began - WAVE_S, began_at__lte=began + TOGETHER_S).order_by("began_at")
-    return next((one for one in near if row.cause in _wave_of(one.cause) and _same_stop(one, row)), None)
+    return next((one for one in near if row.cause in wave_of(one.cause) and _same_stop(one, row)), None)
 
 
-def _wave_of(cause: str) -> frozenset[str]:
-    """Return the causes that `cause` can bring about at other places of the same attempt: a NaN spreads, and stops nothing."""
-    return WAVE if cause in STOPS else frozenset({cause}) if cause in ORIGINS else frozenset()
+def _open_origin(open_ones: QuerySet[Incident], row: FindingRow) -> Incident | None:
+    """Return the incident of what keeps this attempt from saving, however long ago it began: while it stands, or while
+    what it saves is suspect, its checkpoints age."""
+    origins = open_ones.filter(attempt_id=row.attempt_id, cause__in=ORIGINS, calm_since_at=None)
+    return origins.order_by("began_at", "pk").first()
 
 
 def _same_stop(incident: Incident, row: FindingRow) -> bool:

@@ -16,8 +16,8 @@ from apps.common.errors import BadRequest
 from apps.common.ids import id_write
 from apps.common.signing import signed_post
 from apps.common.tasks import queue_on_commit
-from apps.diagnosis.selectors import findings_of
-from apps.incidents.choices import LEVEL_RANK, Channel, IncidentState, NoticeKind, NoticeState
+from apps.diagnosis.selectors import FindingRow, findings_of
+from apps.incidents.choices import LEVEL_RANK, Channel, IncidentState, NoticeKind, NoticeState, wave_of
 from apps.incidents.losses import lead_of, lost_gpu_hours
 from apps.incidents.models import Incident, Notice, NoticeTarget
 from apps.journal.choices import Source, StreamKey
@@ -39,7 +39,7 @@ BACKOFF_S = (1, 2, 5, 15, 30, 60, 120, 300, 600, 900, 1800)
 
 
 def notices_consider(incident: Incident, *, now: datetime) -> None:
-    """Write the notices that an incident's present state asks for; each kind and level once."""
+    """Write the notices that an incident's present state asks for; each kind and level once, and each cause that joins it."""
     if incident.state in (IncidentState.RESOLVED, IncidentState.FALSE_ALARM):
         if incident.notified_level:
             _write(incident, NoticeKind.CLOSED, str(incident.state), now=now)
@@ -49,6 +49,27 @@ def notices_consider(incident: Incident, *, now: datetime) -> None:
             _mark(incident, NoticeKind.OPENED, now=now)
     elif LEVEL_RANK[incident.level] > LEVEL_RANK[incident.notified_level]:
         _mark(incident, NoticeKind.ESCALATED, now=now)
+    else:
+        _joined(incident, now=now)
+
+
+def _joined(incident: Incident, *, now: datetime) -> None:
+    """Tell of each cause once that joined an incident people know of: they may be dealing with another one.
+
+    What the incident's own cause brings about is no news.
+    """
+    if incident.count < 2:
+        return
+    told = set(Notice.objects.filter(incident=incident).values_list("payload__cause", flat=True))
+    if not told:
+        return  # there was nobody to tell of the incident itself
+    for row in findings_of(incident_id=incident.pk, state="OPEN", limit=100):
+        is_news = row.cause not in told | wave_of(incident.cause) and row.level != "INFO" and not row.muted(now)
+        if is_news and (row.certainty == "CONFIRMED" or now - row.found_at >= HOLD):
+            told.add(row.cause)
+            payload = incident_content(incident, NoticeKind.JOINED, now=now, told=row)
+            dedupe = f"inc:{incident.pk}:{NoticeKind.JOINED}:{row.cause}"
+            _write_all(payload, kind=NoticeKind.JOINED, dedupe=dedupe, incident=incident, now=now)
 
 
 def _all_muted(incident: Incident, now: datetime) -> bool:
@@ -87,10 +108,10 @@ def _write_all(payload: dict[str, Any], *, kind: str, dedupe: str, incident: Inc
     Notice.objects.bulk_create(rows, ignore_conflicts=True)  # the same step of the same fault is told once
 
 
-def incident_content(incident: Incident, kind: str, *, now: datetime) -> dict[str, Any]:
-    """Return what a notice says: link, verdict, why, next and price."""
+def incident_content(incident: Incident, kind: str, *, now: datetime, told: FindingRow | None = None) -> dict[str, Any]:
+    """Return what a notice says: link, verdict, why, next and price; of the finding that is `told`, else of the one that leads."""
     run = run_by_id(incident.run_id) if incident.run_id else None
-    lead = lead_of(incident)
+    lead = told or lead_of(incident)
     over = kind == NoticeKind.CLOSED
     verdict = lead.verdict if lead else incident.title
     lost = (
@@ -100,13 +121,13 @@ def incident_content(incident: Incident, kind: str, *, now: datetime) -> dict[st
         "kind": kind,
         "incident": id_write("inc", incident.pk),
         "number": incident.number,
-        "title": incident.title,
+        "title": told.verdict if told else incident.title,
         "state": incident.state,
-        "level": incident.level,
-        "certainty": incident.certainty,
-        "class": incident.class_name,
-        "cause": incident.cause,
-        "subject": incident.subject,
+        "level": told.level if told else incident.level,
+        "certainty": told.certainty if told else incident.certainty,
+        "class": told.class_name if told else incident.class_name,
+        "cause": told.cause if told else incident.cause,
+        "subject": told.subject if told else incident.subject,
         "run": run.slug if run else None,
         "verdict": _over(incident, verdict) if over else verdict,
         "why": lead.why if lead and not over else "",
