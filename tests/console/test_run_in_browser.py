@@ -217,7 +217,8 @@ class TestRestart:
         reader.page.wait_for_function("() => document.querySelector('#back-live').innerText.includes('attempt 8')")
         assert view(reader, "[v.heat.view, v.config.attempt.number]") == looked_at
         reader.page.click("#back-live")
-        until(reader, "v.config.attempt.number === 8 && v.cells.first === 48251 && v.following")
+        until(reader, "v.config.attempt.number === 8 && v.cells.last === 48251 && v.following")
+        assert view(reader, "v.cells.attemptStarts") == [48_251]
         assert "steps=" not in reader.page.url
 
     def test_a_node_that_is_blamed_while_one_looks_is_opened(
