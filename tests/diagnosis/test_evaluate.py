@@ -29,7 +29,7 @@ from apps.engine.detectors import registry
 from apps.journal.choices import StreamKey
 from apps.journal.selectors import events_latest
 from apps.runs.models import Placement
-from apps.runs.selectors import run_by_id
+from apps.runs.selectors import attempt_by_id, run_by_id
 from apps.runs.services import attempt_end, attempt_open
 from apps.telemetry.models import DoorBeat
 from tests.telemetry.reports import Site, packed
@@ -326,6 +326,44 @@ class TestClocksEvaluate:
         clocks_evaluate(attempt_id=site.attempt_id, now=later(60))
 
         assert findings_of(run_id=run.id) == []
+
+
+class TestAttemptEndCheck:
+    def ended(self, site: Site, *exits: tuple[int, int, float], at: float, authority: str = "CLIENT") -> str:
+        """Reports exits (rank, code, seconds), ends the attempt FINISHED at 10 s, looks at `at`: how it ended then."""
+        when = lambda s: site.now + timedelta(seconds=s)  # noqa: E731
+        steps_put(site, 0, 20)
+        for number, (rank, code, s) in enumerate(exits):
+            event = {"kind": "exit", "happened_at": when(s).isoformat(), "rank": rank, "code": code}
+            site.put(seq=9 + number, at=s, events=[event])
+        end = {"reason": "FINISHED", "authority": authority, "by": "", "source": "API"}
+        attempt_end(attempt_id=site.attempt_id, now=when(10), **end)
+        clocks_evaluate(attempt_id=site.attempt_id, now=when(at))
+        attempts_settle(now=when(at))
+        return attempt_by_id(site.attempt_id).reason
+
+    @pytest.mark.parametrize("failed_at", [8, 12])
+    def test_an_attempt_that_one_rank_calls_finished_crashed_if_another_failed(
+        self, run: Any, site: Site, failed_at: float
+    ) -> None:
+        reason = self.ended(site, (0, 0, 9), (3, 1, failed_at), at=13)
+
+        assert reason == "CRASHED"
+        assert run_by_id(run.id).state == "STOPPED"
+        assert [(row.cause, row.subject["rank"], row.state) for row in findings_of(run_id=run.id)] == [
+            ("rank_lost", 3, "OPEN")
+        ]
+        texts = [row.text for row in events_latest(StreamKey.run(run.id), limit=9)]
+        assert any("rank 3 exited with code 1" in text for text in texts)
+
+    @pytest.mark.parametrize("exits", [[(0, 0, 9), (3, 0, 9)], [(0, 0, 9), (3, -15, 11)], [(3, 1, -120)]])
+    def test_it_finished_if_the_others_ended_well_were_told_to_stop_or_had_gone_long_before(
+        self, site: Site, exits: list[tuple[int, int, float]]
+    ) -> None:
+        assert self.ended(site, *exits, at=13) == "FINISHED"
+
+    def test_whoever_saw_the_whole_program_end_well_is_believed(self, site: Site) -> None:
+        assert self.ended(site, (3, 1, 9), at=13, authority="WRAPPER") == "FINISHED"
 
 
 class TestAttemptsSettle:

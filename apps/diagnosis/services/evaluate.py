@@ -9,6 +9,7 @@ from django.db.models import Exists, OuterRef
 
 from apps.diagnosis.choices import CloseReason, FindingState
 from apps.diagnosis.models import DetectorState, Finding
+from apps.diagnosis.services.ending import attempt_end_check
 from apps.diagnosis.services.findings import findings_close, findings_lock
 from apps.diagnosis.services.looking import RECORD, look, look_back, speaks_of_the_dead
 from apps.diagnosis.services.status import best_pace_learn, run_status_refresh
@@ -112,6 +113,7 @@ def windows_evaluate(*, attempt_id: int, now: datetime) -> Looked:
 
 def clocks_evaluate(*, attempt_id: int, now: datetime) -> None:
     """Look at an attempt by the clock and by its facts: hang, silence, lost ranks, stale checkpoints."""
+    attempt_end_check(attempt_id=attempt_id, now=now)  # before anything is locked here: it locks the attempt's row
     with recording(now=now) as journal:
         if not _lock(attempt_id):
             return
@@ -137,6 +139,7 @@ def clocks_evaluate(*, attempt_id: int, now: datetime) -> None:
 
 def attempt_catch_up(*, attempt_id: int, now: datetime) -> None:
     """Look once more at an attempt that is over: reports of it were folded, or its last look was missed."""
+    attempt_end_check(attempt_id=attempt_id, now=now)
     with recording(now=now):
         news = attempt_news(attempt_id)
         if not _lock(attempt_id):

@@ -10,7 +10,7 @@ from django.db import transaction
 from django.db.models.functions import Coalesce, Greatest, Least
 
 from apps.common.errors import BadRequest, Conflict, PacelineError
-from apps.journal.choices import StreamKey
+from apps.journal.choices import Source, StreamKey
 from apps.journal.services import Log, recording
 from apps.runs.choices import AUTHORITY_RANK, AttemptState, Authority, EndReason
 from apps.runs.limits import limit_value
@@ -240,6 +240,29 @@ def attempt_end(
             source=source,
             actor_name=by,
             payload={"attempt": attempt.pk, "before": before, "after": reason, "authority": authority},
+        )
+        return True
+
+
+def attempt_failure_note(*, attempt_id: int, how: str, now: datetime) -> bool:
+    """Call an attempt crashed that its own program called finished though a rank of it failed; return whether it was.
+
+    `how`: which rank, and how it ended. Whoever knows better than the program (wrapper, scheduler, order) is believed still.
+    """
+    with recording(now=now) as log:
+        run_id = Attempt.objects.values_list("run_id", flat=True).get(pk=attempt_id)
+        run_lock(run_id)  # as in attempt_open: ends and openings take turns
+        said = {"state": AttemptState.ENDED, "reason": EndReason.FINISHED, "authority": Authority.CLIENT}
+        if not Attempt.objects.filter(pk=attempt_id, **said).update(reason=EndReason.CRASHED):
+            return False
+        attempt = Attempt.objects.get(pk=attempt_id)
+        _ended_status(attempt, EndReason.CRASHED)
+        log.add(
+            StreamKey.run(run_id),
+            kind="attempt.reason",
+            text=f"Attempt {attempt.number} crashed: {how}, though another rank said that it was finished",
+            source=Source.RULE,
+            payload={"attempt": attempt_id, "before": EndReason.FINISHED, "after": EndReason.CRASHED},
         )
         return True
 
