@@ -26,12 +26,14 @@ from apps.incidents.services import (
     notice_target_put,
     notices,
     notices_send,
+    watch_check,
 )
 from apps.incidents.services.moving import MoveRefused
 from apps.incidents.services.notes import NoteChanged
 from apps.incidents.writeup import markdown_of
 from apps.journal.choices import StreamKey
 from apps.journal.services import recording
+from apps.telemetry.models import DoorBeat
 
 from .conftest import over, verdict
 
@@ -241,6 +243,19 @@ class TestNotice:
 
         assert before == ["OPENED"]
         assert self.sent(later(70)) == ["OPENED", "JOINED"]
+
+    @pytest.mark.parametrize(("blind_s", "told"), [((16, 26), []), ((16, 31, 40), ["BLIND", "SEES"])])
+    def test_tells_that_nothing_is_seen_once_and_only_if_it_lasts(
+        self, now: datetime, later: Later, blind_s: tuple[float, ...], told: list[str]
+    ) -> None:
+        DoorBeat.objects.create(instance="test", accepting_since=now, last_beat_at=now)
+        watch_check(now=later(1))
+        seen = [watch_check(now=later(s)) for s in blind_s]
+        DoorBeat.objects.update(last_beat_at=later(50))
+
+        assert watch_check(now=later(51))
+        assert not any(seen)
+        assert self.sent(later(51)) == told
 
     def test_comes_again_until_a_webhook_takes_it(self, find: Find, now: datetime, later: Later) -> None:
         notice_target_put(name="pager", url="http://127.0.0.1:9/", secret="x" * 16, by="ada", source="WEB", now=now)

@@ -97,6 +97,11 @@ def watch_notice(*, kind: str, since_at: datetime, now: datetime) -> None:
     _write_all(payload, kind=kind, dedupe=f"watch:{kind}:{rfc3339(since_at)}", incident=None, now=now)
 
 
+def watch_was_told(*, since_at: datetime) -> bool:
+    """Return whether people were told that Paceline is blind since that moment."""
+    return Notice.objects.filter(dedupe_key__startswith=f"watch:{NoticeKind.BLIND}:{rfc3339(since_at)}:").exists()
+
+
 def _write_all(payload: dict[str, Any], *, kind: str, dedupe: str, incident: Incident | None, now: datetime) -> None:
     common = {"incident": incident, "kind": kind, "payload": payload, "next_try_at": now, "created_at": now}
     rows = [Notice(channel=Channel.EMAIL, dedupe_key=f"{dedupe}:email", **common)] if mail_recipients() else []

@@ -12,7 +12,7 @@ from apps.diagnosis.services import findings_dismiss
 from apps.incidents.choices import UNRESOLVED, Answer, IncidentState, NoticeKind
 from apps.incidents.models import Incident, Watch
 from apps.incidents.services.moving import incident_close, incident_locked, incident_move, incident_say
-from apps.incidents.services.notices import notices_consider, watch_notice
+from apps.incidents.services.notices import notices_consider, watch_notice, watch_was_told
 from apps.journal.choices import Source, StreamKey
 from apps.journal.services import Log, recording
 from apps.runs.choices import AttemptState
@@ -30,6 +30,9 @@ TOUCHED = (IncidentState.OPEN, IncidentState.ACKNOWLEDGED)
 
 BLIND_AFTER = timedelta(seconds=15)
 """Without a heartbeat of the door for this long, Paceline is blind: three of its beats could be late, not fifteen."""
+
+TOLD_AFTER = timedelta(seconds=30)
+"""Blind for this long, it is told: each page says it at once, but a busy machine that catches its breath wakes nobody."""
 
 
 def incident_acknowledge(*, incident_id: int, by: str, source: str, now: datetime) -> None:
@@ -170,13 +173,16 @@ def watch_check(*, now: datetime) -> bool:
             log.add(
                 StreamKey.system(), kind="watch.blind", text="Paceline's door takes no reports", source=Source.SYSTEM
             )
-            watch_notice(kind=NoticeKind.BLIND, since_at=last, now=now)
         elif not blind and row.blind_since_at is not None:
-            watch_notice(kind=NoticeKind.SEES, since_at=row.blind_since_at, now=now)
+            if watch_was_told(since_at=row.blind_since_at):
+                watch_notice(kind=NoticeKind.SEES, since_at=row.blind_since_at, now=now)
             log.add(
                 StreamKey.system(), kind="watch.sees", text="Paceline's door takes reports again", source=Source.SYSTEM
             )
             row.blind_since_at = None
+        since = row.blind_since_at
+        if since is not None and now - since >= TOLD_AFTER and not watch_was_told(since_at=since):
+            watch_notice(kind=NoticeKind.BLIND, since_at=since, now=now)
         row.checked_at = now
         row.save()
         return not blind
