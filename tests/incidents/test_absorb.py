@@ -113,6 +113,15 @@ class TestFindingsAbsorb:
 
         assert titles(now) == [("gc_pause on the run", 1), (f"{origin} on trn003", 2)]
 
+    def test_a_hang_belongs_to_the_node_that_was_lost_and_not_to_what_else_the_run_as_a_whole_has(
+        self, find: Find, now: datetime, later: Later
+    ) -> None:
+        find(verdict("gc_pause", node=None, level=Level.WARNING, since_step=40))
+        find(verdict("rank_lost", node="trn003", rank=None), at=later(120))
+        find(verdict("hang", node=None), at=later(125))
+
+        assert titles(now) == [("gc_pause on the run", 1), ("rank_lost on trn003", 2)]
+
     def test_an_ageing_checkpoint_after_an_origin_is_over_is_told_by_itself(
         self, find: Find, now: datetime, later: Later
     ) -> None:

@@ -154,7 +154,7 @@ class TestAttemptEnd:
 
         assert changed
         assert attempt_by_id(row.id).reason == "TIME_LIMIT"
-        assert "not crashed" in events_latest(StreamKey.run(run.id), limit=1)[0].text
+        assert "told as crashed at first" in events_latest(StreamKey.run(run.id), limit=1)[0].text
 
     def test_lets_no_lower_authority_change_it(self, open_attempt: Open, now: datetime) -> None:
         row, _ = open_attempt("k1")

@@ -1,5 +1,6 @@
 """Findings become incidents: one per origin, the most serious names it, consequences are attached (DESIGN §1)."""
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -93,16 +94,24 @@ def _incident_of(row: FindingRow, *, log: Log) -> Incident | None:
     if here is not None and _opens(row) and _is_over(here, row):
         _resolve_for(here, row, log=log)
         here = None
-    if here is not None or not _opens(row):
+    if not _opens(row):
         return here
     began = row.began_at or row.found_at
     mine = open_ones.filter(attempt_id=row.attempt_id)
+    near = mine.filter(began_at__gte=began - WAVE_S, began_at__lte=began + TOGETHER_S).order_by("began_at")
+    if here is not None:
+        # The run as a whole is the place of much that has nothing to do with a stop: its wave is not for that incident.
+        elsewhere = row.place_key == "RUN" and here.cause not in ORIGINS
+        return (_brought_about_by(near, row) if elsewhere else None) or here
     if row.place_key != "RUN" and (wave := wave_of(row.cause)):
         about_run = mine.filter(place_key="RUN", cause__in=wave, began_at__gte=began - TOGETHER_S)
         moved = _moved(next((one for one in about_run.order_by("began_at") if _same_stop(one, row)), None), row)
         if moved is not None:
             return moved
-    near = mine.filter(began_at__gte=began - WAVE_S, began_at__lte=began + TOGETHER_S).order_by("began_at")
+    return _brought_about_by(near, row)
+
+
+def _brought_about_by(near: Iterable[Incident], row: FindingRow) -> Incident | None:
     return next((one for one in near if row.cause in wave_of(one.cause) and _same_stop(one, row)), None)
 
 
