@@ -148,7 +148,8 @@ def _is_still_lost(window: Window, who: Presence, pace: Pace, before: Mapping[st
         return False
     nodes = window.placement.node[np.array(before["origins"], np.int64)]
     ended_well = left(window)[np.array(before["origins"], np.int64)].all()
-    return bool(who.silent_nodes[nodes].all()) and not ended_well and pace.newest <= (before["step"] or -1)
+    step = -1 if before["step"] is None else int(before["step"])
+    return bool(who.silent_nodes[nodes].all()) and not ended_well and pace.newest <= step
 
 
 def _together(window: Window, who: Presence, lost: list[int], before: dict[str, Any] | None) -> list[int]:
