@@ -24,6 +24,7 @@ export function wire(form, { address, signal } = {}) {
     seen = { attempt: form.elements.expected_attempt.value, state: form.elements.expected_state.value };
   let moved = false,
     sent = false,
+    asked = false,
     touched = new URL(address, location.href).searchParams.has("when"); // a moment that somebody chose stays chosen
 
   const picked = () => form.querySelector('input[name="when"]:checked');
@@ -69,6 +70,7 @@ export function wire(form, { address, signal } = {}) {
     }
     if (e.target.id === "from-step") {
       from = e.target.value;
+      asked = true;
       const u = new URL(address);
       u.searchParams.set("from_step", e.target.value);
       $("#figures").setAttribute("hx-get", `${u.pathname}?${u.searchParams}&part=figures`);
@@ -99,6 +101,12 @@ export function wire(form, { address, signal } = {}) {
      written for it: nothing changes under the hand that is about to press. */
   let kept = picked()?.value,
     from = $("#from-step")?.value;
+  /* Nothing is made again while somebody chooses in the list of saves, but for what they chose. */
+  const before = e => {
+    if (e.detail.target?.id !== "figures") return;
+    if (!asked && form.querySelector("select:focus")) e.detail.shouldSwap = false;
+    asked = false;
+  };
   const settled = () => {
     const same = kept && form.querySelector(`input[name="when"][value="${CSS.escape(kept)}"]`);
     if (same && (touched || reason.value)) same.checked = true;
@@ -115,6 +123,7 @@ export function wire(form, { address, signal } = {}) {
     choose();
     check();
   };
+  document.body.addEventListener("htmx:beforeSwap", before, { signal });
   document.body.addEventListener("htmx:afterSettle", settled, { signal });
   $("#looked").addEventListener("click", () => {
     const now = $("#seen-state").dataset;

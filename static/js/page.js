@@ -31,7 +31,7 @@ document.addEventListener("paceline:zone", drawClock);
 document.body.addEventListener("htmx:beforeSwap", e => {
   const target = e.detail.target,
     busy = target?.querySelector?.(
-      "dialog[open], input:focus, textarea:focus, select:focus, details[open] summary:focus",
+      "dialog[open], input:not([type=radio]):focus, textarea:focus, select:focus, details[open] summary:focus",
     );
   if (busy && e.detail.requestConfig?.verb === "get") e.detail.shouldSwap = false;
 });

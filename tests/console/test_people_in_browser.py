@@ -153,6 +153,29 @@ class TestConfirm:
         reader.page.check("input[name=when][value=CHECKPOINT_FIRST]")
         assert reader.page.inner_text("#go") == "Checkpoint, exclude, restart"
 
+    def test_a_look_again_is_of_all_parts_and_keeps_what_was_chosen(
+        self, browser: Any, site: Any, operator: Any, large: None, attempt: Any, later: Any
+    ) -> None:
+        from apps.runs.services import CheckpointFact, checkpoint_note, status_update
+
+        reader = come(browser, site, "operator", "/runs/dense-7b/actions/new?kind=RESTART_RUN")
+        page = reader.page
+        page.check("input[name=when][value=CHECKPOINT_FIRST]")
+        fact = CheckpointFact(step=135, state="SAVED", happened_at=later(5), duration_s=2.0, blocking_s=1.0)
+        checkpoint_note(attempt_id=attempt.id, fact=fact, source="SENDER", actor_name="", now=later(5))
+        status_update(run_id=attempt.run_id, step=140)
+
+        page.evaluate(
+            "() => window.htmx.ajax('GET', document.querySelector('#figures').getAttribute('hx-get'), {target: '#figures'})"
+        )
+
+        page.wait_for_function("() => document.querySelector('#seen-words').innerText.includes('Seen at step 140')")
+        assert "back to 135" in page.inner_text("#figures")
+        assert "step 135, the newest that can be trusted" in page.inner_text("#from-step")
+        assert "from step 135" in page.inner_text("#radius")
+        assert page.is_checked("input[name=when][value=CHECKPOINT_FIRST]")
+        assert reader.errors == []
+
     def test_a_run_that_moves_on_while_one_reads_turns_the_button_off(
         self, browser: Any, site: Any, operator: Any, large: None, run: Any, make_attempt: Any, later: Any
     ) -> None:
@@ -225,6 +248,27 @@ class TestConfirmOverThePage:
         page.wait_for_selector("dialog.over .dlg-banner, #action-state")
         assert page.evaluate("() => Boolean(document.querySelector('dialog.over .dlg-banner'))")
         assert page.input_value("#reason") == REASON
+
+
+class TestNarrow:
+    def test_a_traceback_keeps_its_lines_and_never_widens_an_incident(
+        self, site: Any, operator: Any, find: Any
+    ) -> None:
+        from apps.incidents.selectors import incidents_of
+
+        path = "/very/long/" + "folder-without-a-break/" * 6 + "train.py"
+        row = find(
+            verdict="Rank 3 crashed.", why=f'Traceback:\n  File "{path}", line 4, in step\n    raise RuntimeError'
+        )
+        number = next(one.number for one in incidents_of(now=row.found_at))
+        with chromium() as narrow:
+            reader = Reader(narrow, site, name="operator", width=390)
+            for page in (f"/incidents/{number}", "/runs/dense-7b"):
+                reader.open(page)
+                reader.settle()
+                assert reader.page.evaluate("() => document.documentElement.scrollWidth") <= 390, page
+                assert "Traceback:\n" in reader.page.inner_text("main")
+            reader.close()
 
 
 class TestFrame:
