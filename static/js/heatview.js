@@ -332,6 +332,12 @@ export class HeatView {
       );
       if (!answer) return;
       this.cursor = answer.cursor;
+      // A new attempt has begun before where the old one went: what was done past it is no part of the picture now.
+      if (answer.last_step !== null && answer.last_step < this.cells.last) {
+        this.config.last_step = answer.last_step;
+        this.load({ keepView: true });
+        return;
+      }
       this.known(answer);
       if (!answer.steps.length) return;
       this.emptyAt = null;
