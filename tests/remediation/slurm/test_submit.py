@@ -66,7 +66,10 @@ class TestSubmit:
         launcher = {"kind": "SLURM", "command": command, "environment": environment, "directory": str(tmp_path)}
 
         row = work(
-            ask("RESTART_RUN", make_run("dense-7b", launcher=launcher), options={"from_step": 40}).id, until=is_watched
+            ask(
+                "RESTART_RUN", make_run("dense-7b", launcher=launcher), options={"from_step": 40, "confirm": "dense-7b"}
+            ).id,
+            until=is_watched,
         )
 
         wait_for(told.exists, "the program to write what it was told")
