@@ -132,7 +132,7 @@ def test_from_the_link_to_the_resumed_step(reader: Reader, installation: Install
     see_steps(reader, last=40)
 
     break_a_rank(reader)
-    wait_words(reader, "#suspects", "compute_straggler", "confirmed", f"Rank {RANK} on {NODE}")
+    wait_words(reader, "#suspects", "slow compute", "confirmed", f"Rank {RANK} on {NODE}")
     incident = rest(reader, "runs/practice/incidents")["results"][0]["number"]
     assert eventually(lambda: mails(installation.folder))
     saved = rest(reader, "runs/practice")["checkpoint"]["step"]
