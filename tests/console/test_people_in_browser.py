@@ -52,9 +52,11 @@ class TestTimeline:
         make_user("VIEWER", "researcher")
         path = f"/incidents/{incident.number}"
         one = come(browser, site, "operator", path)
-        come(browser, site, "researcher", path)
+        other = come(browser, site, "researcher", path)
 
         one.page.wait_for_function("() => document.querySelector('#here').innerText.includes('researcher')")
+        other.page.wait_for_function("() => document.querySelector('#here').innerText.includes('operator')")
+        assert one.errors + other.errors == []
 
     def test_a_note_between_two_rows_gets_a_time_between_them_and_says_when_it_was_written(
         self, browser: Any, site: Any, incident: Any, operator: Any

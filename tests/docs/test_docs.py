@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from django.core.management import get_commands
-from django.urls import resolve
+from django.urls import Resolver404, resolve
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACKED = subprocess.run(
@@ -14,6 +14,15 @@ TRACKED = subprocess.run(
 ).stdout.split()
 DOCUMENTS = [ROOT / name for name in TRACKED]
 ROOMS = sorted(path.parent for path in (ROOT / "apps").glob("*/apps.py"))
+
+
+def is_answered(address: str) -> bool:
+    """Return whether some view answers an address."""
+    try:
+        resolve(address)
+    except Resolver404:
+        return False
+    return True
 
 
 def environment_names(*folders: str) -> set[str]:
@@ -48,8 +57,7 @@ class TestDocuments:
     def test_names_only_addresses_of_rest_that_exist(self, document: Path) -> None:
         named = re.findall(r"/(api/v1/[\w/{}.-]*[\w}])", document.read_text(encoding="utf-8"))
 
-        for address in named:
-            resolve("/" + re.sub(r"\{\w+\}", "1", address))  # raises where nobody answers
+        assert [address for address in named if not is_answered("/" + re.sub(r"\{\w+\}", "1", address))] == []
 
     def test_client_names_every_variable_of_the_client(self) -> None:
         text = (ROOT / "client/README.md").read_text(encoding="utf-8")

@@ -109,6 +109,8 @@ def test_a_killed_parent_takes_all_its_ranks_along(start: Start) -> None:
     program = start("--step-s", "0.05")
     pids = [place.pid for place in program.running().ranks]
 
+    assert len(pids) > 1
+    assert all(alive(pid) for pid in pids)
     program.process.kill()
     program.ended()
 

@@ -119,8 +119,9 @@ class TestReportDoor:
             await until(lambda: FoldCall.objects.exists())
             FoldCall.objects.all().delete()  # what a fold does when it begins
             await caller.post(path, report(2))
-
             await until(lambda: FoldCall.objects.exists())
+
+        assert FoldCall.objects.count() == 1
 
     async def test_a_node_appears_when_it_first_reports(self, make_token: Callable[..., str], cluster: int) -> None:
         from apps.fleet.models import Node

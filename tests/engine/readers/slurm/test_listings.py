@@ -226,11 +226,16 @@ class TestAnything:
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine may take its time
     @given(st.text(max_size=400))
     def test_no_text_breaks_a_reader(self, text: str) -> None:
-        nodes_read("NodeName=a State=IDLE " + text, zone=UTC)
+        first = [
+            nodes_read("NodeName=a State=IDLE\n\n" + text, zone=UTC).nodes[0].name,
+            nodes_table_read("a|idle|none|root|Unknown\n" + text, zone=UTC).nodes[0].name,
+            summary_read("train up infinite 1 idle a\n" + text).nodes[0].name,
+        ]
         jobs_read("JobId=1 JobState=RUNNING\n" + text, zone=UTC)
-        nodes_table_read(text, zone=UTC)
-        summary_read(text)
-        accounting_read(b"JobID|State\n" + text.encode("utf-8", "surrogatepass"), zone=UTC)
+        accounts = accounting_read(b"JobID|State\n7|FAILED\n" + text.encode("utf-8", "surrogatepass"), zone=UTC)
+
+        assert first == ["a", "a", "a"]
+        assert len(accounts.jobs) + accounts.not_understood >= 1
 
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine may take its time
     @given(
