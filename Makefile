@@ -8,7 +8,7 @@ endif
 SETUP = $(PYTHON) -I apps/config/local/install.py
 ARGS ?=
 
-.PHONY: run test check bench python
+.PHONY: run test check bench kill-test python
 .DEFAULT_GOAL := run
 
 # Starts everything and prints one address. Ctrl-C stops it; the data stays in ./data (PACELINE_DATA_DIR).
@@ -35,6 +35,12 @@ bench: python
 	@$(SETUP) local,dev
 	@for script in $(BENCH); do echo "== $$script"; \
 		PYTHONPATH=.:client/src .venv/bin/python -m $$(echo "$${script%.py}" | tr / .) $(ARGS) || exit 1; done
+
+# Kills every process of an installation at every stage of an action; goes on from where it stopped. make kill-test SEEDS=1000
+SEEDS ?= 1000
+kill-test: python
+	@$(SETUP) local,dev
+	@DJANGO_SETTINGS_MODULE=apps.config.settings .venv/bin/python -m tests.kill $(SEEDS) $(ARGS)
 
 python:
 	@test -n "$(PYTHON)" || { echo "Paceline needs Python 3.11 or newer, and none was found. Install one (Debian and \

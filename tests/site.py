@@ -16,6 +16,9 @@ from apps.config.local.servers import Servers
 
 ROOT = Path(__file__).resolve().parents[1]
 
+APPLICATION = "paceline-site"
+"""What the processes of a site call themselves at the database, so that the test's own connections are told apart."""
+
 QUEUES = {"fold": "fold", "watch": "watch,slow", "orders": "orders"}
 """Which queues each worker serves, as in an installation."""
 
@@ -24,7 +27,10 @@ def _test_database() -> str:
     from django.db import connection
 
     found = connection.settings_dict
-    return f"postgresql://{found['USER']}@/{found['NAME']}?host={found['HOST']}&port={found['PORT']}"
+    return (
+        f"postgresql://{found['USER']}@/{found['NAME']}?host={found['HOST']}&port={found['PORT']}"
+        f"&application_name={APPLICATION}"
+    )
 
 
 class LiveSite:

@@ -41,6 +41,18 @@ class SignInLink(models.Model):
     used_at = models.DateTimeField(null=True)
 
 
+class SignInFailure(models.Model):
+    """Failed sign-ins of one name from one address since the first of them was told; the others wait to be told as a count."""
+
+    name = models.CharField(max_length=150)
+    address = models.CharField(max_length=45)
+    since_at = models.DateTimeField()
+    count = models.IntegerField(default=1)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["name", "address"], name="accounts_signinfailure_who")]
+
+
 class IdempotencyKey(models.Model):
     """An answer that was given, kept for the case that the same request comes again."""
 

@@ -8,16 +8,21 @@ from typing import Any
 
 import orjson
 from django.db import IntegrityError, transaction
+from django.db.models import F
 
 from apps.accounts.choices import ROLE_SCOPES, Role
-from apps.accounts.models import ApiToken, IdempotencyKey, SignInLink, User
+from apps.accounts.models import ApiToken, IdempotencyKey, SignInFailure, SignInLink, User
 from apps.common.access import SCOPES, Principal
 from apps.common.errors import BadRequest, Conflict, NotFound, PacelineError, Unprocessable
-from apps.journal.choices import StreamKey
-from apps.journal.services import recording
+from apps.journal.choices import Source, StreamKey
+from apps.journal.services import Log, recording
 
 LINK_LIFE = timedelta(hours=1)
 KEY_LIFE = timedelta(days=7)
+FAILURES_WINDOW = timedelta(minutes=10)
+"""How long failed sign-ins alike are one row of the log after the first."""
+FAILURES_APART = 50
+"""Names and addresses that a window tells apart; whoever tries more names must not drown the log."""
 TOKEN_PREFIX = "pace_"  # noqa: S105 - a label, so that a leaked token can be found by secret scanners
 
 
@@ -75,13 +80,14 @@ def token_revoke(*, token_id: int, by: str, source: str, now: datetime) -> None:
         NotFound: there is no such token.
     """
     with recording(now=now) as log:
-        if not ApiToken.objects.filter(pk=token_id).exists():
+        name = ApiToken.objects.filter(pk=token_id).values_list("name", flat=True).first()
+        if name is None:
             raise NotFound("There is no such token.")
         if ApiToken.objects.filter(pk=token_id, revoked_at=None).update(revoked_at=now):
             log.add(
                 StreamKey.system(),
                 kind="token.revoked",
-                text="Token revoked",
+                text=f"Token “{name}” revoked",
                 source=source,
                 actor_name=by,
                 payload={"token": token_id},
@@ -159,6 +165,44 @@ def role_set(*, user_id: int, role: str, by: str, source: str, now: datetime) ->
 def signed_in(*, user_id: int, how: str, source: str, now: datetime) -> None:
     """Write that a person came in; `how` is `by password` or `by a one-time link`."""
     _tell_of(user_id, "user.signed_in", f"signed in {how}", source=source, now=now)
+
+
+def sign_in_failed(*, name: str, address: str, source: str, now: datetime) -> None:
+    """Write that somebody could not sign in: the first time at once, what is alike within a window as one count after it."""
+    name = "".join(letter if letter.isprintable() else "\ufffd" for letter in name)[:150]
+    sign_in_failures_tell(now=now)
+    with recording(now=now) as log:
+        known = SignInFailure.objects.filter(name=name, address=address[:45]).exists()
+        if not known and SignInFailure.objects.count() >= FAILURES_APART:
+            name = address = ""
+        row, is_new = SignInFailure.objects.get_or_create(name=name, address=address[:45], defaults={"since_at": now})
+        if is_new:
+            _failure_tell(log, row, "could not sign in", source=source)
+        else:
+            SignInFailure.objects.filter(pk=row.pk).update(count=F("count") + 1)
+
+
+def sign_in_failures_tell(*, now: datetime) -> None:
+    """Write how often each was tried again, once its window is over."""
+    with recording(now=now) as log:
+        # Skipped if locked, so that two at once tell of a window once.
+        over = SignInFailure.objects.select_for_update(skip_locked=True, no_key=True)
+        for row in over.filter(since_at__lte=now - FAILURES_WINDOW).order_by("pk"):
+            if row.count > 1:
+                times = "once more" if row.count == 2 else f"{row.count - 1:,} times more"
+                _failure_tell(log, row, f"could not sign in, {times} since then", source=Source.SYSTEM)
+            row.delete()
+
+
+def _failure_tell(log: Log, row: SignInFailure, words: str, *, source: str) -> None:
+    who = f"“{row.name}” from {row.address or 'an unknown address'}" if row.name else "Somebody with yet another name"
+    log.add(
+        StreamKey.system(),
+        kind="user.sign_in_failed",
+        text=f"{who} {words}",
+        source=source,
+        payload={"name": row.name, "address": row.address, "count": row.count},
+    )
 
 
 def password_set(*, user_id: int, password: str, source: str, now: datetime) -> None:

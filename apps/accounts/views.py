@@ -1,5 +1,6 @@
 """Signing in and out."""
 
+from axes.helpers import get_client_ip_address
 from django.contrib.auth import login, views
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm, SetPasswordForm
@@ -10,7 +11,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from apps.accounts.models import User
-from apps.accounts.services import password_set, sign_in_link_use, signed_in
+from apps.accounts.services import password_set, sign_in_failed, sign_in_link_use, signed_in
 from apps.common.clock import now
 from apps.journal.choices import Source
 
@@ -43,6 +44,13 @@ class SignIn(views.LoginView):
         answer = super().form_valid(form)
         signed_in(user_id=form.get_user().pk, how="by password", source=Source.WEB, now=now())
         return answer
+
+    def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
+        given = form.cleaned_data
+        if "username" in given and "password" in given:  # what is no name or no password was not tried
+            address = get_client_ip_address(self.request) or ""
+            sign_in_failed(name=given["username"], address=address, source=Source.WEB, now=now())
+        return super().form_invalid(form)
 
 
 class SignOut(views.LogoutView):

@@ -7,6 +7,9 @@ _VALUE = {letter: value for value, letter in enumerate(_ALPHABET)}
 _LONGEST = 13
 """Thirteen letters hold 65 bits: more than a bigint."""
 
+BIGGEST_ID = 2**63 - 1
+"""Of a row's number: what PostgreSQL's bigint holds."""
+
 
 def id_write(prefix: str, number: int) -> str:
     """Return the public id of row `number`.
@@ -37,7 +40,7 @@ def id_read(prefix: str, text: str) -> int:
     number = 0
     for letter in letters:
         number = number * 32 + _VALUE[letter]
-    if number > 2**63 - 1:
+    if number > BIGGEST_ID:
         raise NotFound(f"“{text[:80]}” is not the id of {_NOUNS.get(prefix, prefix)}.", id=text[:80])
     return number
 
@@ -46,6 +49,7 @@ _NOUNS = {
     "act": "an action",
     "att": "an attempt",
     "cluster": "a cluster",
+    "drf": "a difference",
     "exc": "an exclusion",
     "fin": "a finding",
     "inc": "an incident",

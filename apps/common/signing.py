@@ -3,9 +3,11 @@
 import hashlib
 import hmac
 import http.client
+import socket
 import ssl
-from collections.abc import Mapping
-from contextlib import closing
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -78,14 +80,78 @@ def http_exchange(
             connection.connect()
         except (OSError, http.client.HTTPException) as error:
             raise NotReached(f"no connection: {error or type(error).__name__}") from error
-        try:
-            if connection.sock is not None:
-                connection.sock.settimeout(answer_s)
-            connection.request(method, target, body=body, headers={**headers, "User-Agent": "Paceline"})
-            response = connection.getresponse()
-            return HttpAnswer(response.status, response.read(MOST_ANSWER_BYTES))
-        except http.client.HTTPException as error:
-            raise OSError(f"the answer was cut off: {error or type(error).__name__}") from error
+        with _ended_after(answer_s, connection.sock):
+            try:
+                connection.request(method, target, body=body, headers={**headers, "User-Agent": "Paceline"})
+                response = connection.getresponse()
+                return HttpAnswer(response.status, _body(response))
+            except http.client.HTTPException as error:
+                raise OSError(f"the answer was cut off: {error or type(error).__name__}") from error
+
+
+@contextmanager
+def _ended_after(seconds: float, connected: socket.socket) -> Iterator[None]:
+    """Bound a whole exchange. A socket's time-out bounds one read only: a byte of a header now and then would last for ever.
+
+    Raises:
+        TimeoutError: the exchange had not ended by then, whatever came of its being cut off.
+    """
+    connected.settimeout(seconds)
+    over = threading.Event()
+
+    def cut() -> None:
+        over.set()
+        with suppress(OSError):
+            connected.shutdown(socket.SHUT_RDWR)
+
+    clock = threading.Timer(seconds, cut)
+    clock.daemon = True
+    clock.start()
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        if over.is_set():
+            raise TimeoutError("the answer did not end in time") from error
+        raise
+    finally:
+        clock.cancel()
+    if over.is_set():
+        raise TimeoutError("the answer did not end in time")
+
+
+def _body(response: http.client.HTTPResponse) -> bytes:
+    """Return an answer's body, cut."""
+    parts, left = [], MOST_ANSWER_BYTES
+    while left and (part := response.read1(left)):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def answer_words(body: bytes) -> dict[str, Any]:
+    """Return the JSON object that an answer holds; nothing where it holds none, or one that nobody would write.
+
+    >>> answer_words(b'{"receipt": "job-7"}'), answer_words(b"[" * 100_000), answer_words(b'{"receipt": NaN}')
+    ({'receipt': 'job-7'}, {}, {})
+    """
+    try:
+        words = orjson.loads(body)  # bounds how deep it goes, and takes neither NaN nor halves of a pair
+    except ValueError:
+        return {}
+    return words if isinstance(words, dict) else {}
+
+
+def answer_text(value: Any, *, most: int) -> str:
+    r"""Return a text of an answer in one line that can be kept and shown; nothing where it is neither text nor a number.
+
+    >>> answer_text("a\0b\nc", most=200), answer_text(77, most=200), answer_text({"job": 7}, most=200)
+    ('a�b c', '77', '')
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str):
+        return ""
+    return "".join(c if c.isprintable() else " " if c.isspace() else "\ufffd" for c in value[:most]).strip()
 
 
 def _connection(scheme: str, host: str, port: int | None, timeout_s: float) -> http.client.HTTPConnection:

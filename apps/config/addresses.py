@@ -5,11 +5,10 @@ from typing import cast
 
 from asgiref.sync import iscoroutinefunction
 from django.core.exceptions import BadRequest
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse
 from django.utils.decorators import sync_and_async_middleware
-from django.views.defaults import bad_request
 
-from apps.common.rest import error_body
+from apps.console.views.errors import refused
 
 Answer = Callable[[HttpRequest], HttpResponse]
 AnswerLater = Callable[[HttpRequest], Awaitable[HttpResponse]]
@@ -37,8 +36,4 @@ def _refused(request: HttpRequest) -> HttpResponse | None:
     """Answer what cannot be looked up; it is not raised, as Django would log it as a failure with where it happened."""
     if "\0" not in request.path_info and "%00" not in request.META.get("QUERY_STRING", ""):
         return None
-    said = "The address holds a zero byte."
-    if request.path_info.startswith("/api/"):
-        request_id = getattr(request, "paceline_id", "")
-        return JsonResponse(error_body(code="bad_request", message=said, facts={}, request_id=request_id), status=400)
-    return bad_request(request, BadRequest(said))
+    return refused(request, BadRequest("The address holds a zero byte."))

@@ -21,7 +21,9 @@ SWEEPS: dict[str, tuple[str, float]] = {
     "remediation.attempts_left": ("watch", 2.0),
     "remediation.attempts_silence": ("slow", 60.0),
     "remediation.schedulers_sweep": ("slow", 1.0),
+    "remediation.ledger_sweep": ("orders", 1.0),
     "remediation.launches_trim": ("slow", 3600.0),
+    "accounts.failures_sweep": ("slow", 60.0),
     "accounts.keys_trim": ("slow", 3600.0),
 }
 
@@ -32,6 +34,7 @@ TASKS: dict[str, str] = {
     "diagnosis.windows_evaluate": "watch",
     "remediation.order_run": "orders",
     "remediation.order_look": "orders",
+    "remediation.check_run": "slow",
     "remediation.scheduler_read": "slow",
 }
 

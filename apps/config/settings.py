@@ -126,10 +126,10 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "apps.common.requests.request_id_middleware",
-    "apps.config.addresses.zero_byte_middleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
+    "apps.config.addresses.zero_byte_middleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -261,6 +261,7 @@ REST_FRAMEWORK = {
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "apps.common.rest.error_answer",
     "UNAUTHENTICATED_USER": None,
+    "URL_FORMAT_OVERRIDE": None,  # what ?format= means is each export's own
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Paceline",

@@ -106,6 +106,8 @@ class Feed(AsyncWebsocketConsumer):
         except DatabaseError as error:
             log.info("a feed lost the database: %s", error)
             await self.close(TRY_LATER)
+        except OSError:  # the reader is gone; the server tells of that in its own time
+            log.debug("a feed's reader went away in the middle of a word")
 
     async def begin(self, single: dict[str, str], query: list[tuple[str, str]]) -> None:
         """Join groups and send what the page lacks."""

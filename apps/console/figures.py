@@ -26,6 +26,8 @@ LABEL_ROOM = 64
 """Pixels at the right for the label of a line's end."""
 LINE_PX = 13.0
 """Two labels of 11 px must stand this far apart."""
+STEADY = 0.01
+"""A gauge that moves by less than this share is drawn as steady, not as a mountain of its noise."""
 FLAG_ROOM = 0.17
 """Share of a chart's width that the words of a flag need: "attempt 12" in a third of a column."""
 
@@ -243,8 +245,10 @@ def gauges(
     median: Sequence[float | None],
     unit: str,
     digits: int = 0,
+    from_zero: bool = False,
+    until: datetime | None = None,
 ) -> go.Figure:
-    """Return a node's gauge over time: the worst of its GPUs solid, their median dashed."""
+    """Return a node's gauge over time: the worst of its GPUs solid, their median dashed; the axis ends at `until`."""
     figure = lines(
         [
             Line("worst GPU", times, worst, unit=unit, digits=digits),
@@ -252,8 +256,16 @@ def gauges(
         ],
         unit=unit,
         height=150,
-        from_zero=unit == "share",
+        from_zero=from_zero or unit == "share",
     )
+    if until is not None and times:
+        figure.update_xaxes(range=[times[0], until])
+    known = [value for value in (*worst, *median) if value is not None]
+    if not from_zero and known and max(known) - min(known) < STEADY * abs(max(known)):
+        middle, room = (max(known) + min(known)) / 2, 5 * STEADY * abs(max(known))
+        figure.update_yaxes(range=[middle - room, middle + room], nticks=3)
+    if from_zero and not any(worst):
+        figure.update_yaxes(range=[0, 1], nticks=2)
     figure.update_xaxes(type="date", tickformat="%H:%M", hoverformat="%H:%M:%S")
     if unit == "share":
         figure.update_yaxes(tickformat=".0%", range=[0, 1.02])

@@ -3,7 +3,7 @@
 from django.urls import path, register_converter
 
 from apps.console.addresses import NameConverter
-from apps.console.views import actions, assets, incidents, nodes, run, runs, settings
+from apps.console.views import actions, assets, incidents, ledger, nodes, run, runs, settings
 
 register_converter(NameConverter, "name")
 
@@ -32,6 +32,11 @@ urlpatterns = [
     path("nodes/<name:cluster>/<name:name>/card", nodes.card, name="node-card"),
     path("nodes/<name:cluster>/<name:name>/actions/new", actions.of_node, name="node-action-new"),
     path("nodes/<name:cluster>/<name:name>/charts/<slug:chart>", nodes.chart, name="node-chart"),
+    path("ledger", ledger.ledger, name="ledger"),
+    path("ledger/export", ledger.export, name="ledger-export"),
+    path("ledger/differences/<int:number>", ledger.drift, name="drift-decide"),
+    path("ledger/names/<int:number>", ledger.name, name="name-place"),
+    path("ledger/keep/<int:number>", ledger.keep, name="node-keep"),
     path("settings", settings.settings, name="settings"),
     path("find", runs.find, name="find"),
     path("watch", runs.watch, name="watch"),

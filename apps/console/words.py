@@ -16,6 +16,7 @@ CAUSES = {
     "hang": "hang",
     "no_recovery": "no automatic recovery",
     "no_telemetry": "no reports",
+    "nodes_down": "nodes down together",
     "numeric_fault": "not a number",
     "rank_lost": "lost rank or node",
     "restart_loop": "restarting in vain",
@@ -35,7 +36,7 @@ def cause(name: str) -> str:
 
 CLOSED = {
     "attempt_ended": "the attempt ended",
-    "merged": "another finding says it better",
+    "merged": "told by another finding",
     "recovered": "it recovered",
     "late": "seen late",
 }
@@ -127,6 +128,44 @@ def gpu_hours(value: float | None) -> str:
 def hours_number(value: float) -> str:
     """Return the number alone of an amount of hours."""
     return f"{value:,.{min(2, digits_for(value) if value < 10 else 0)}f}"
+
+
+def about_gpu_hours(value: float | None) -> str:
+    """Return GPU-hours of an estimate: two significant digits, so that a figure that is read does not flicker.
+
+    >>> about_gpu_hours(266.4), about_gpu_hours(1.234), about_gpu_hours(0.0234), about_gpu_hours(0.001)
+    ('270\\xa0GPU-h', '1.2\\xa0GPU-h', '0.02\\xa0GPU-h', 'under 0.01\\xa0GPU-h')
+    """
+    if value is None or 0 < value < 0.005:
+        return gpu_hours(value)
+    return f"{about_number(value)}{NBSP}GPU-h"
+
+
+def about_number(value: float) -> str:
+    """Return an estimate as a number with two significant digits, hundredths at the finest."""
+    return f"{value:.2f}" if value < 1 else f"{float(f'{value:.2g}'):,.12g}"
+
+
+def about_s(value: float) -> float:
+    """Return an estimated duration in seconds as coarse as people say it: it stands still while it is read.
+
+    >>> [about_s(x) for x in (1.2, 11, 13, 140, 1900, 25560, 187200)]
+    [5, 10, 15, 140, 1920, 25800, 187200]
+    """
+    unit = next(
+        (unit for under, unit in ((60, 5), (300, 20), (3600, 60), (36_000, 600), (172_800, 1800)) if value < under),
+        3600,
+    )
+    return max(unit, round(value / unit) * unit)
+
+
+def about(value: float | None) -> str:
+    """Return an estimated duration as people say it.
+
+    >>> about(13), about(140)
+    ('15\\xa0s', '2\\xa0min 20\\xa0s')
+    """
+    return UNKNOWN if value is None else spell(about_s(value))
 
 
 def times(value: float | None) -> str:

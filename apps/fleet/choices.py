@@ -29,6 +29,25 @@ class ExclusionOrigin(TextChoices):
     OBSERVED = "OBSERVED", "observed"
 
 
+class AtUntil(TextChoices):
+    """What happens when the time comes until which a node was to be out."""
+
+    END = "END", "it is taken back"
+    ASK = "ASK", "people are asked"
+
+
+class NoteKind(TextChoices):
+    """What a later line of the ledger says of a node: under an exclusion, or alone."""
+
+    ASKED = "ASKED", "its time has come"
+    KEPT = "KEPT", "kept out longer"
+    PASSED = "PASSED", "check passed"
+    NOT_PASSED = "NOT_PASSED", "check not passed"
+
+
+CHECKS = (NoteKind.PASSED, NoteKind.NOT_PASSED)
+
+
 NODE_TOKENS: dict[str, str] = {
     NodeState.IN_SERVICE: "ok",
     NodeState.EXCLUDED: "none",

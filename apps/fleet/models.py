@@ -1,9 +1,24 @@
 """Clusters, nodes, their names and places, GPUs, and the ledger of exclusions."""
 
+from typing import Any
+
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
-from apps.fleet.choices import ExclusionOrigin, NodeState, TelemetryState
+from apps.fleet.choices import AtUntil, ExclusionOrigin, NodeState, NoteKind, TelemetryState
+
+
+def short_of(name: str) -> str:
+    """Return the first label of a name, in small letters, by which spellings of one machine are found.
+
+    What ends in digits alone is no domain: an address, or a number.
+
+    >>> short_of("TRN001.site.example"), short_of("10.0.0.7"), short_of("node.1")
+    ('trn001', '10.0.0.7', 'node.1')
+    """
+    folded = name.casefold()
+    head, _, domain = folded.partition(".")
+    return folded if not domain or not head or domain.rpartition(".")[2].isdecimal() else head
 
 
 class Cluster(models.Model):
@@ -17,18 +32,30 @@ class Cluster(models.Model):
 
 
 class Node(models.Model):
-    """A machine; it outlives attempts. `slot` is its row in the cluster's node series and is never given to another."""
+    """A machine; it outlives attempts. `slot` is its row in the cluster's node series and is never given to another.
+
+    `short` is `short_of(name)`. `merged_into` is set where somebody said that it was another name of that node: its
+    record stays, what comes goes there. `apart_at` is when somebody said that it is a machine of its own.
+    """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE)
     name = models.CharField(max_length=255)
+    short = models.CharField(max_length=255, default="")
     slot = models.IntegerField()
     rack = models.CharField(max_length=63, blank=True)
     rack_slot = models.CharField(max_length=63, blank=True)
     leaf = models.CharField(max_length=63, blank=True)
     created_at = models.DateTimeField()
     repaired_at = models.DateTimeField(null=True)
+    merged_into = models.ForeignKey("self", null=True, on_delete=models.PROTECT, related_name="+")
+    apart_at = models.DateTimeField(null=True)
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        self.short = short_of(self.name)
+        super().save(*args, **kwargs)
 
     class Meta:
+        indexes = [models.Index(fields=["short", "cluster"], name="fleet_node_short")]
         constraints = [
             models.UniqueConstraint(fields=["cluster", "name"], name="fleet_node_name"),
             models.UniqueConstraint(fields=["cluster", "slot"], name="fleet_node_slot"),
@@ -36,14 +63,22 @@ class Node(models.Model):
 
 
 class NodeAlias(models.Model):
-    """Another name of a node, and which source uses it."""
+    """Another name of a node, and which source uses it. `by_name` said so, nobody where the rule of names did."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE)
     node = models.ForeignKey(Node, on_delete=models.CASCADE)
     name = models.CharField(max_length=255)
+    short = models.CharField(max_length=255, default="")
     source = models.CharField(max_length=32)
+    by_name = models.CharField(max_length=150, blank=True)
+    created_at = models.DateTimeField(null=True)
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        self.short = short_of(self.name)
+        super().save(*args, **kwargs)
 
     class Meta:
+        indexes = [models.Index(fields=["short", "cluster"], name="fleet_alias_short")]
         constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="fleet_alias_name")]
 
 
@@ -82,7 +117,10 @@ class NodeStatus(models.Model):
 
 
 class Exclusion(models.Model):
-    """One stay of a node outside service. The first reason is kept; rows are ended, never edited or deleted."""
+    """One stay of a node outside service. The first reason is kept; rows are ended, never edited or deleted.
+
+    A trigger sees to that. What is said later (kept longer, asked about, checked) is a `LedgerNote`.
+    """
 
     node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="exclusions")
     origin = models.CharField(max_length=8, choices=ExclusionOrigin.choices)
@@ -92,6 +130,7 @@ class Exclusion(models.Model):
     incident_id = models.BigIntegerField(null=True)
     began_at = models.DateTimeField()
     until_at = models.DateTimeField(null=True)
+    at_until = models.CharField(max_length=3, choices=AtUntil.choices, default=AtUntil.END)
     ended_at = models.DateTimeField(null=True)
     ended_by_name = models.CharField(max_length=150, blank=True)
     ended_reason = models.TextField(blank=True)
@@ -101,3 +140,25 @@ class Exclusion(models.Model):
             models.UniqueConstraint(fields=["node"], condition=models.Q(ended_at=None), name="fleet_exclusion_one_open")
         ]
         indexes = [models.Index(fields=["node", "-began_at"], name="fleet_exclusion_time")]
+
+
+class LedgerNote(models.Model):
+    """A later line of the ledger about a node, under the exclusion that was open then; never changed (a trigger sees to it).
+
+    `until_at`: until when it is kept out, or until when a check that passed counts.
+    """
+
+    node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="+")
+    exclusion = models.ForeignKey(Exclusion, null=True, on_delete=models.PROTECT, related_name="notes")
+    kind = models.CharField(max_length=10, choices=NoteKind.choices)
+    at = models.DateTimeField()
+    by_name = models.CharField(max_length=150)
+    text = models.TextField()
+    until_at = models.DateTimeField(null=True)
+    action_id = models.BigIntegerField(null=True)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["node", "-id"], name="fleet_note_node"),
+            models.Index(fields=["exclusion", "-id"], name="fleet_note_exclusion"),
+        ]

@@ -53,6 +53,7 @@ class NoticeKind(TextChoices):
     OPENED = "OPENED", "opened"
     ESCALATED = "ESCALATED", "escalated"
     JOINED = "JOINED", "also"
+    AGAIN = "AGAIN", "again"
     CLOSED = "CLOSED", "closed"
     BLIND = "BLIND", "Paceline is blind"
     SEES = "SEES", "Paceline sees again"

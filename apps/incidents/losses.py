@@ -66,10 +66,21 @@ def lead_of(incident: Incident) -> FindingRow | None:
 
 
 def lost_gpu_hours(incident: Incident, run: RunRow | None, lead: FindingRow | None, *, now: datetime) -> float | None:
-    """Return GPU-hours lost to an incident until now, or None where it cannot be said.
+    """Return GPU-hours lost to an incident until now, or None where it cannot be said; once it is closed that is fixed.
 
-    A stall costs every GPU for its whole time; slowness costs the seconds it adds to each step.
+    A stall costs every GPU for its whole time; slowness costs the seconds it adds to each step. It is never less than
+    what was said before: that a fault costs less as it fades gives back nothing of what it took.
     """
+    if incident.resolved_at is not None and incident.gpu_hours_lost is not None:
+        return incident.gpu_hours_lost
+    amounts = (incident.gpu_hours_lost, _lost_as_it_goes_now(incident, run, lead, now=now))
+    return max((amount for amount in amounts if amount is not None), default=None)
+
+
+def _lost_as_it_goes_now(
+    incident: Incident, run: RunRow | None, lead: FindingRow | None, *, now: datetime
+) -> float | None:
+    """Return what was lost if the incident cost all the time what it costs now."""
     if run is None or run.world_size is None or lead is None or incident.class_name == "WATCHING":
         return None
     # The harm ends when it is dealt with or nothing of it is open any more; people close it whenever they have time.

@@ -47,6 +47,7 @@ class Incident(models.Model):
     calm_since_at = models.DateTimeField(null=True)
     calm_attempt_id = models.BigIntegerField(null=True)
     calm_step = models.BigIntegerField(null=True)
+    again_attempt_id = models.BigIntegerField(null=True)  # the attempt it came back in, until people were told
     gpu_hours_lost = models.FloatField(null=True)
     previous = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="+")
     notified_level = models.CharField(max_length=8, blank=True)

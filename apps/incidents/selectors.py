@@ -21,8 +21,14 @@ from apps.runs.selectors import runs_by_id
 BEFORE = timedelta(minutes=15)
 """How much of the run's log before the beginning stands in a timeline."""
 
-AFTER = timedelta(minutes=5)
-"""And how much after the end."""
+AFTER = timedelta(seconds=10)
+"""And how much after the end: what came of it at once."""
+
+LATER = timedelta(days=7)
+"""And for how long after that the incident's own rows stand in it: a run's log has no end, and is read row by row for them."""
+
+MOST_OWN = 100
+"""Findings of an incident, the newest, whose later rows are looked for."""
 
 MOST_ROWS = 2000
 
@@ -73,6 +79,7 @@ class IncidentRow:
     acknowledged_at: datetime | None
     acknowledged_by_name: str
     mitigated_at: datetime | None
+    calm_since_at: datetime | None
     resolved_at: datetime | None
     resolved_by_name: str
     resolution: str
@@ -215,19 +222,39 @@ def incident_findings(incident_id: int) -> list[FindingRow]:
 def timeline_of(incident: IncidentRow, *, now: datetime) -> list[TimelineRow]:
     """Return the timeline that page, REST and export show: the log around the incident and its notes, by time of happening.
 
-    Of a log that is too long for it the incident's own rows and the newest others, and a row that says so.
+    After the end it goes on, for a week, with the incident's own rows alone: its findings, its actions with what came of them and the
+    attempts that they ended and started. Of a log that is too long for it the incident's own rows and the newest others,
+    and a row that says so.
     """
     last = max(incident.resolved_at or now, incident.last_seen_at) + AFTER
     first = min(incident.began_at, incident.first_seen_at) - BEFORE
     around = events_between(incident.stream, first=first, last=last, limit=MOST_ROWS)
     rows = [_event_row(event) for event in around if _belongs(event, incident)]
     if len(around) == MOST_ROWS:
-        own = events_between(incident.stream, first=first, last=last, limit=MOST_ROWS, about={"incident": incident.id})
+        own = events_between(
+            incident.stream, first=first, last=last, limit=MOST_ROWS, about={"incident": [incident.id]}
+        )
         shown = {event.seq for event in around}
         rows += [_event_row(event) for event in own if event.seq not in shown and _belongs(event, incident)]
         rows.append(_cut_row(around[0]))
+    if last < now:
+        told = {row.id for row in rows}
+        rows += [row for row in map(_event_row, _own_later(incident, last=last, now=now)) if row.id not in told]
     notes = Note.objects.filter(incident_id=incident.id).order_by("happened_at", "pk")[:MOST_ROWS]
     return sorted([*rows, *map(_note_row, notes)], key=lambda row: (row.happened_at, row.recorded_at, row.seq))
+
+
+def _own_later(incident: IncidentRow, *, last: datetime, now: datetime) -> list[EventRow]:
+    """Return the incident's own rows from `last`, where its timeline leaves the run, until now or for a week."""
+    findings = [finding for finding, _ in finding_ids_of_incidents([incident.id])[:MOST_OWN]]
+    about = {"incident": [incident.id], "about_incident": [incident.id], "finding": findings}
+    own = events_between(incident.stream, first=last, last=min(now, last + LATER), limit=MOST_ROWS, about=about)
+    own = [event for event in own if _belongs(event, incident)]
+    acted = [event.happened_at for event in own if "action" in event.payload]
+    if not acted:
+        return own
+    # One action at a time holds a run: what attempts do until its last word is its doing.
+    return own + events_between(incident.stream, first=last, last=acted[-1], limit=MOST_ROWS, noun="attempt")
 
 
 def note_versions(note_id: int) -> list[tuple[int, str, datetime]]:
@@ -374,6 +401,7 @@ def _rows(found: QuerySet[Incident], *, now: datetime) -> list[IncidentRow]:
             acknowledged_at=row.acknowledged_at,
             acknowledged_by_name=row.acknowledged_by_name,
             mitigated_at=row.mitigated_at,
+            calm_since_at=row.calm_since_at,
             resolved_at=row.resolved_at,
             resolved_by_name=row.resolved_by_name,
             resolution=row.resolution,
@@ -383,9 +411,7 @@ def _rows(found: QuerySet[Incident], *, now: datetime) -> list[IncidentRow]:
             last_seen_at=row.last_seen_at,
             lead_finding_id=row.lead_finding_id,
             previous_number=row.previous.number if row.previous else None,
-            gpu_hours_lost=row.gpu_hours_lost
-            if row.gpu_hours_lost is not None
-            else lost_gpu_hours(row, runs.get(row.run_id or 0), leads.get(row.lead_finding_id or 0), now=now),
+            gpu_hours_lost=lost_gpu_hours(row, runs.get(row.run_id or 0), leads.get(row.lead_finding_id or 0), now=now),
             version=row.version,
         )
         for row in rows

@@ -1,11 +1,13 @@
 """Reading the log."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import reduce
+from operator import or_
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from apps.journal.choices import StreamKey
 from apps.journal.models import Event, Stream
@@ -45,15 +47,24 @@ def events_latest(stream: StreamKey, *, limit: int, kinds: Sequence[str] = ()) -
 
 
 def events_between(
-    stream: StreamKey, *, first: datetime, last: datetime, limit: int, about: Mapping[str, Any] | None = None
+    stream: StreamKey,
+    *,
+    first: datetime,
+    last: datetime,
+    limit: int,
+    about: Mapping[str, Collection[int]] | None = None,
+    noun: str = "",
 ) -> list[EventRow]:
     """Return a stream's events that happened from `first` to `last`, both included, by time then number.
 
-    Of more than `limit` the last ones. `about`: only those whose payload holds all of it.
+    Of more than `limit` the last ones. `about`: only those whose payload names one of these numbers under such a word;
+    `noun`: only those whose kind begins with this word. Every event of the time is looked at: keep it short.
     """
     found = _stream(stream).filter(happened_at__gte=first, happened_at__lte=last)
-    if about is not None:
-        found = found.filter(payload__contains=dict(about))
+    if about:
+        found = found.filter(reduce(or_, (Q(**{f"payload__{word}__in": list(ids)}) for word, ids in about.items())))
+    if noun:
+        found = found.filter(kind__startswith=f"{noun}.")
     return _rows(found.order_by("-happened_at", "-seq")[:limit])[::-1]
 
 

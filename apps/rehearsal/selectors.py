@@ -69,7 +69,7 @@ def practice_read(*, cluster_id: int | None = None) -> PracticeRow:
         raise NotFound("There is no practice run in this token's cluster.")
     folder = practice_folder(run)
     placement = placement_read(folder)
-    faults = tuple(fault_row(fault, placement) for fault in faults_read(folder) if _stands(fault, placement))
+    faults = tuple(fault_row(fault, placement) for fault in faults_read(folder) if fault_stands(fault, placement))
     return PracticeRow(
         run=run,
         running=placement is not None,
@@ -99,6 +99,6 @@ def fault_row(fault: Fault, placement: Placement | None) -> FaultRow:
     )
 
 
-def _stands(fault: Fault, placement: Placement | None) -> bool:
+def fault_stands(fault: Fault, placement: Placement | None) -> bool:
     """Return whether a fault can still do something: one of an attempt that is over can't."""
     return fault.attempt is None or (placement is not None and fault.attempt == placement.attempt)

@@ -18,7 +18,7 @@ from apps.common.errors import Conflict, NotFound, Unprocessable
 from apps.fleet.services import cluster_ensure, nodes_ensure
 from apps.journal.choices import Source, StreamKey
 from apps.journal.services import recording
-from apps.rehearsal.selectors import PRACTICE, FaultRow, fault_row, practice_folder, practice_run
+from apps.rehearsal.selectors import PRACTICE, FaultRow, fault_row, fault_stands, practice_folder, practice_run
 from apps.rehearsal.trainer.faults import (
     Fault,
     FaultRefused,
@@ -247,13 +247,17 @@ def fault_set(
 
 
 def faults_clear(*, fault_id: str | None, by: str, source: str, now: datetime) -> int:
-    """Take one fault away, or all; return how many went. A hang goes on, a slow rank is itself again."""
+    """Take one fault away, or all; return how many went. A hang goes on, a slow rank is itself again.
+
+    What was left of attempts that are over goes, too, and is not told of: it could do nothing any more.
+    """
     run = practice_run()
     folder = practice_folder(run)
     with _faults_locked(folder):
         placement = placement_read(folder)
         standing = faults_read(folder)
-        gone = tuple(fault for fault in standing if fault_id in (None, fault.id))
+        left = tuple(fault for fault in standing if fault_stands(fault, placement))
+        gone = tuple(fault for fault in left if fault_id in (None, fault.id))
         if not gone:
             return 0
         with recording(now=now) as log:
@@ -266,7 +270,7 @@ def faults_clear(*, fault_id: str | None, by: str, source: str, now: datetime) -
                 actor_name=by,
                 payload={"faults": [fault.id for fault in gone]},
             )
-            faults_write(folder, tuple(fault for fault in standing if fault not in gone))
+            faults_write(folder, tuple(fault for fault in left if fault not in gone))
     return len(gone)
 
 

@@ -101,10 +101,11 @@ class OrderKind(TextChoices):
     LAUNCH = "LAUNCH", "launch"
     DRAIN = "DRAIN", "drain"
     RESUME = "RESUME", "resume"
+    CHECK = "CHECK", "check"
 
 
-OF_NODES = (OrderKind.DRAIN, OrderKind.RESUME)
-"""Orders about nodes, for the cluster's scheduler; the others are about a run, for its launcher."""
+OF_NODES = (OrderKind.DRAIN, OrderKind.RESUME, OrderKind.CHECK)
+"""Orders about nodes: for the cluster's scheduler, or its check; the others are about a run, for its launcher."""
 
 
 class OrderState(TextChoices):
@@ -134,6 +135,13 @@ class SchedulerKind(TextChoices):
     SLURM = "SLURM", "Slurm"
 
 
+class CheckKind(TextChoices):
+    """How a cluster's nodes are checked."""
+
+    COMMAND = "COMMAND", "a command on this machine"
+    WEBHOOK = "WEBHOOK", "a webhook"
+
+
 class DriftKind(TextChoices):
     """How our ledger and a cluster's scheduler disagree about a node."""
 
@@ -141,6 +149,28 @@ class DriftKind(TextChoices):
     RESUMED = "RESUMED", "we drained it, the scheduler says in service"
     OTHERS = "OTHERS", "drained by someone else"
     LEFT = "LEFT", "still drained by us, in service in the ledger"
+    RELEASED = "RELEASED", "came back in one go with others, its reason unanswered"
+
+
+class Decision(TextChoices):
+    """What people decide about a difference."""
+
+    END = "END", "end our exclusion"
+    DRAIN = "DRAIN", "drain again"
+    TAKE = "TAKE", "take it over as observed"
+    LIFT = "LIFT", "bring it back there too"
+    EXCLUDE = "EXCLUDE", "exclude it ourselves"
+    KEEP = "KEEP", "keep as is"
+
+
+DECISIONS: dict[str, tuple[Decision, ...]] = {
+    DriftKind.IN_SERVICE: (Decision.END, Decision.DRAIN, Decision.KEEP),
+    DriftKind.RESUMED: (Decision.END, Decision.DRAIN, Decision.KEEP),
+    DriftKind.OTHERS: (Decision.TAKE, Decision.KEEP),
+    DriftKind.LEFT: (Decision.LIFT, Decision.KEEP),
+    DriftKind.RELEASED: (Decision.EXCLUDE, Decision.KEEP),
+}
+"""Which decisions each difference allows: nobody else's reason is ever overwritten, nobody else's drain lifted."""
 
 
 OPENED_FIRST = (LauncherKind.LOCAL, LauncherKind.SLURM)

@@ -1,5 +1,6 @@
 """Actions, the orders they are carried out by, what was launched, and each cluster's guards."""
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
 from apps.fleet.models import Cluster, Node
@@ -8,6 +9,7 @@ from apps.remediation.choices import (
     OPEN,
     ActionKind,
     ActionState,
+    CheckKind,
     DriftKind,
     LauncherKind,
     LaunchState,
@@ -99,8 +101,8 @@ class ActionNode(models.Model):
 class Order(models.Model):
     """One thing handed to a launcher, and what came of it. `tries` counts how often it was handed out.
 
-    `claim` names who has it in hand; `asked_at` is when the launcher first took it; `attempt_id` is the attempt that is
-    to be stopped or started.
+    `claim` names the try that is in hand, `holder` the process that has it in hand; `asked_at` is when the launcher first
+    took it; `attempt_id` is the attempt that is to be stopped or started.
     """
 
     action = models.ForeignKey(Action, on_delete=models.CASCADE, related_name="orders")
@@ -110,6 +112,7 @@ class Order(models.Model):
     attempt_id = models.BigIntegerField(null=True)
     tries = models.IntegerField(default=0)
     claim = models.CharField(max_length=32, blank=True)
+    holder = models.CharField(max_length=200, blank=True)
     claimed_at = models.DateTimeField(null=True)
     asked_at = models.DateTimeField(null=True)
     not_before = models.DateTimeField()
@@ -159,6 +162,7 @@ class Launch(models.Model):
     exit_status = models.IntegerField(null=True)
     exit_signal = models.IntegerField(null=True)
     last_words = models.TextField(blank=True)
+    exit_note = models.CharField(max_length=300, blank=True)
 
     class Meta:
         indexes = [
@@ -201,6 +205,24 @@ class SchedulerSetting(models.Model):
     error = models.TextField(blank=True)
 
 
+class CheckSetting(models.Model):
+    """How a cluster's nodes are checked: a list of words to run, or an address to ask; no row means not at all.
+
+    `valid_s` is how long a passed check counts; `required` says whether taking a node back asks for one.
+    """
+
+    cluster = models.OneToOneField(Cluster, primary_key=True, on_delete=models.CASCADE, related_name="+")
+    kind = models.CharField(max_length=7, choices=CheckKind.choices)
+    command = ArrayField(models.TextField(), default=list)
+    url = models.TextField(blank=True)
+    secret = models.TextField(blank=True)
+    timeout_s = models.FloatField()
+    valid_s = models.IntegerField()
+    required = models.BooleanField(default=False)
+    updated_by = models.CharField(max_length=150)
+    updated_at = models.DateTimeField()
+
+
 class SchedulerJob(models.Model):
     """A run's job in its cluster's scheduler, as last told; `told_at` is the moment that the scheduler spoke of."""
 
@@ -235,7 +257,10 @@ class NodeDrain(models.Model):
 
 
 class Drift(models.Model):
-    """Our ledger and the scheduler disagree about a node, from `began_at` until `ended_at`; people decide what holds."""
+    """Our ledger and the scheduler disagree about a node, from `began_at` until `ended_at`; people decide what holds.
+
+    `kept_by_name` decided to leave it so, until `kept_until_at` or for as long as it lasts.
+    """
 
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="+")
     kind = models.CharField(max_length=10, choices=DriftKind.choices)
@@ -246,6 +271,8 @@ class Drift(models.Model):
     began_at = models.DateTimeField()
     seen_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
+    kept_by_name = models.CharField(max_length=150, blank=True)
+    kept_until_at = models.DateTimeField(null=True)
 
     class Meta:
         constraints = [

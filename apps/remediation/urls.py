@@ -2,7 +2,7 @@
 
 from django.urls import URLPattern, path
 
-from apps.remediation.api import actions, schedulers
+from apps.remediation.api import actions, ledger, schedulers
 
 api_urlpatterns: list[URLPattern] = [
     path("actions", actions.Actions.as_view()),
@@ -13,5 +13,8 @@ api_urlpatterns: list[URLPattern] = [
     path("actions/<str:action>/settle", actions.Settle.as_view()),
     path("runs/<str:code>/restart-preview", actions.RestartPreview.as_view()),
     path("clusters/<str:code>/scheduler", schedulers.ClusterScheduler.as_view()),
-    path("clusters/<str:code>/drift", schedulers.ClusterDrift.as_view()),
+    path("clusters/<str:code>/check", ledger.ClusterCheck.as_view()),
+    path("clusters/<str:code>/drift", ledger.ClusterDrift.as_view()),
+    path("clusters/<str:code>/drift/<str:drift>/decide", ledger.Decide.as_view()),
+    path("nodes/<str:code>/keep", ledger.NodeKeep.as_view()),
 ]

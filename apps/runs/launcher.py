@@ -21,6 +21,17 @@ MOST_WORDS = 1000
 MOST_BYTES = 65_536
 
 
+LIMITS = {
+    "nice": (0, 19),
+    "memory_mib": (16, 2**31),
+    "open_files": (16, 2**20),
+    "core_mib": (0, 2**20),
+    "output_mib": (1, 2**16),
+}
+"""What a local launcher may be told to bound, and from where to where: niceness, and for each process its data, open
+files and core dump; for the launch what is kept on disk of each of its two outputs."""
+
+
 @dataclass(frozen=True, slots=True)
 class LauncherSetting:
     """The launcher of a run. `nodes` are those it may use, in the order of preference; empty = the program decides."""
@@ -35,6 +46,7 @@ class LauncherSetting:
     url: str = ""
     zone: str = ""
     secret: str = field(default="", repr=False)
+    limits: dict[str, int] = field(default_factory=dict)
 
 
 def launcher_of(stored: Mapping[str, Any]) -> LauncherSetting | None:
@@ -90,6 +102,7 @@ def _read(given: Mapping[str, Any]) -> tuple[LauncherSetting, list[str]]:
         url=_text(given, "url"),
         zone=_text(given, "zone"),
         secret=_text(given, "secret"),
+        limits=_limits(given.get("limits")),
     )
     _check_needs(setting)
     return setting, [f"launcher.{name}"[:80] for name in sorted(set(given) - set(LauncherSetting.__slots__))]
@@ -102,6 +115,8 @@ def _check_needs(setting: LauncherSetting) -> None:
         raise BadRequest("launcher.directory: must be a path from the root, such as /srv/train.")
     if setting.kind == "SLURM" and setting.script and not setting.script.startswith("#!"):
         raise BadRequest("launcher.script: must begin with #! and the path of an interpreter, as sbatch wants it.")
+    if setting.kind != "LOCAL" and setting.limits:
+        raise BadRequest("launcher.limits: only a local launcher has them; a scheduler has limits of its own.")
     if setting.kind == "WEBHOOK":
         parts = urlsplit(setting.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -161,6 +176,18 @@ def _environment(value: Any) -> dict[str, str]:
             raise BadRequest(f"launcher.environment: “{str(name)[:40]}” is not the name of a variable.")
         if not isinstance(text, str) or "\0" in text or len(text) > MOST_BYTES:
             raise BadRequest(f"launcher.environment.{name[:40]}: must be text.")
+    return dict(value)
+
+
+def _limits(value: Any) -> dict[str, int]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or set(value) - set(LIMITS):
+        raise BadRequest(f"launcher.limits: must be an object of {', '.join(LIMITS)}.")
+    for name, number in value.items():
+        least, most = LIMITS[name]
+        if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
+            raise BadRequest(f"launcher.limits.{name}: must be a whole number from {least} to {most:,}.")
     return dict(value)
 
 

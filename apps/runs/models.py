@@ -108,12 +108,22 @@ class Checkpoint(models.Model):
         indexes = [models.Index(fields=["run", "-step"], name="runs_checkpoint_newest")]
 
 
+class Doubt(models.Model):
+    """From which step on an attempt's saves are suspect, so that one that is told of late, when another attempt runs, is
+    too. A row of its own: diagnosis writes it and must not wait for whoever has the attempt's."""
+
+    attempt = models.OneToOneField(Attempt, primary_key=True, on_delete=models.CASCADE, related_name="doubt")
+    from_step = models.BigIntegerField()
+
+
 class RunStatus(models.Model):
     """What is true of a run now. Writers:
     runs: `attempt_id`, `attempt_state`, `attempt_ended_reason`, `checkpoint_*`, `resumed_from_step`, `attempt_started_at` ·
     telemetry: `step`, `first_step`, `step_s`, `tokens_per_s`, `loss`, `last_report_at`, `ranks_reporting`, `series_version` ·
     diagnosis: `own_best_step_s`, `hang`, `slow`, `silent`, `slow_since_at`, `suspect_from_step` ·
-    incidents: `open_incidents` · remediation: `open_action_id`, `open_action_kind`, `gave_up`, `queued`."""
+    incidents: `open_incidents` · remediation: `open_action_id`, `open_action_kind`, `stopping_as`, `gave_up`, `queued`.
+
+    `stopping_as`: an order to stop the open attempt is out, and it ends with this reason."""
 
     run = models.OneToOneField(Run, primary_key=True, on_delete=models.CASCADE, related_name="status")
     version = models.BigIntegerField(default=0)
@@ -143,5 +153,6 @@ class RunStatus(models.Model):
     open_incidents = models.IntegerField(default=0)
     open_action_id = models.BigIntegerField(null=True)
     open_action_kind = models.CharField(max_length=16, blank=True)
+    stopping_as = models.CharField(max_length=12, blank=True)
     gave_up = models.BooleanField(default=False)
     queued = models.BooleanField(default=False)

@@ -287,8 +287,9 @@ class TryRow:
     by_name: str
     nodes: tuple[str, ...]
 
-    def launched(self, *, message: str = "") -> Launched:
-        """Return it as the engine reckons with it; `message`: what several ranks said before it could start."""
+    def launched(self, *, message: str = "", blamed: str = "") -> Launched:
+        """Return it as the engine reckons with it; `message`: what several ranks said before it could start; `blamed`: the
+        node that is said to have stopped it."""
         row = self.attempt
         return Launched(
             number=row.number,
@@ -301,6 +302,7 @@ class TryRow:
             outcome=(row.reason or EndReason.UNKNOWN) if row.state == AttemptState.ENDED else "",
             nodes=self.nodes,
             message=message,
+            blamed=blamed,
         )
 
 
@@ -425,7 +427,7 @@ def run_state(run: RunStatus) -> str:
     decided: tuple[tuple[bool, str], ...] = (
         (not is_open and run.attempt_ended_reason == EndReason.FINISHED, RunState.FINISHED),
         (run.gave_up, RunState.GAVE_UP),
-        (run.open_action_kind == "RESTART_RUN" and run.attempt_id is None, RunState.STARTING),
+        (run.open_action_kind == "RESTART_RUN" and _never_ran(run), RunState.STARTING),
         (run.open_action_kind == "RESTART_RUN", RunState.RESTARTING),
         (run.queued or run.attempt_id is None, RunState.QUEUED),
         (is_open and run.step is None and not run.silent and not run.hang, RunState.STARTING),
@@ -435,6 +437,12 @@ def run_state(run: RunStatus) -> str:
         (run.slow, RunState.SLOW),
     )
     return next((state for holds, state in decided if holds), RunState.RUNNING)
+
+
+def _never_ran(run: RunStatus) -> bool:
+    """Return whether a start is the first: there is no attempt yet, or the first one, open, has no step."""
+    is_first = run.attempt_number <= 1 and run.attempt_state == AttemptState.OPEN and run.step is None
+    return run.attempt_id is None or is_first
 
 
 def attempt_row(row: Attempt) -> AttemptRow:

@@ -67,6 +67,7 @@ class Reason(TextChoices):
     )
     NODE_NAME = "NODE_NAME", "The node's name cannot be used."
     WORD = "WORD", "The word is none of those that this field knows."
+    SIGNAL = "SIGNAL", "A signal is a number from 1 to 64, and an exit code fits into four bytes."
     EVENTS_MANY = "EVENTS_MANY", "More events came at once than are kept."
     SENDERS_MANY = "SENDERS_MANY", "More senders and restarts of senders than are kept apart."
     DEVICES_MANY = "DEVICES_MANY", "A node has at most 64 GPUs."

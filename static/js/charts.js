@@ -82,6 +82,8 @@ export class Charts {
   async begin(view) {
     this.view = view;
     if (!this.all.length || !this.config.plotly) return;
+    this.reading = true;
+    const asked = this.all.map(chart => this.ask(chart)); // while the script loads: it takes longer than the figures
     this.Plotly = await loadPlotly(this.config.plotly).catch(() => null);
     if (!this.Plotly) {
       for (const chart of this.all)
@@ -93,7 +95,14 @@ export class Charts {
         );
       return;
     }
-    await this.readAll();
+    await this.show(asked);
+  }
+  /* Asks for a chart's figure; what went wrong is told where it is drawn. */
+  ask(chart) {
+    chart.readAt = Date.now();
+    const answer = chart.read(chart === this.strip ? this.query() : "");
+    answer.catch(() => null);
+    return { chart, answer };
   }
   async readAll() {
     if (!this.Plotly || this.reading) {
@@ -102,22 +111,22 @@ export class Charts {
     }
     const due = this.all.filter(chart => chart === this.strip || Date.now() - (chart.readAt || 0) > SLOW_MS);
     this.reading = true;
+    await this.show(due.map(chart => this.ask(chart)));
+  }
+  /* Each chart is drawn as soon as its figure is there. */
+  async show(asked) {
     this.readAt = Date.now();
-    try {
-      for (const chart of due) {
-        chart.readAt = Date.now();
-        await chart.read(chart === this.strip ? this.query() : "");
-        if (chart === this.strip) this.fit();
-        await chart.draw(this.Plotly);
-      }
-    } catch (error) {
-      console.warn(error.message);
-    } finally {
-      this.reading = false;
-      if (this.again) {
-        this.again = false;
-        this.changed();
-      }
+    const draw = async ({ chart, answer }) => {
+      await answer;
+      if (chart === this.strip) this.fit();
+      await chart.draw(this.Plotly);
+    };
+    for (const told of await Promise.allSettled(asked.map(draw)))
+      if (told.status === "rejected") console.warn(told.reason.message);
+    this.reading = false;
+    if (this.again) {
+      this.again = false;
+      this.changed();
     }
   }
   /* Another attempt: the strip is read from another address, and the charts of the run have a new line. */
@@ -125,6 +134,7 @@ export class Charts {
     this.drawn = null;
     if (this.strip) this.strip.url = this.config.charts.steptime;
     for (const chart of this.all) chart.readAt = 0;
+    this.again ||= Boolean(this.reading); // what is on its way is of the attempt before
     this.changed();
   }
   query() {

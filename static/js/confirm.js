@@ -49,7 +49,8 @@ export function wire(form, { address, signal } = {}) {
     if (!go) return;
     const why = open();
     go.disabled = Boolean(why) || sent;
-    lack.textContent = why;
+    go.setAttribute("aria-busy", String(sent));
+    lack.textContent = sent ? "" : why;
   };
   const choose = () => {
     const radio = picked(),
@@ -67,20 +68,24 @@ export function wire(form, { address, signal } = {}) {
       touched = true;
       kept = e.target.value;
       choose();
+      again();
     }
     if (e.target.id === "from-step") {
       from = e.target.value;
-      asked = true;
-      const u = new URL(address);
-      u.searchParams.set("from_step", e.target.value);
-      $("#figures").setAttribute("hx-get", `${u.pathname}?${u.searchParams}&part=figures`);
-      window.htmx.process($("#figures"));
-      window.htmx.ajax("GET", `${u.pathname}?${u.searchParams}&part=figures`, {
-        target: "#figures",
-        swap: "innerHTML",
-      });
+      again();
     }
   });
+  /* The figures, and what would happen, are made again for what is chosen. */
+  const again = () => {
+    asked = true;
+    const u = new URL(address, location.href);
+    if (kept) u.searchParams.set("when", kept);
+    if (from) u.searchParams.set("from_step", from);
+    else u.searchParams.delete("from_step");
+    $("#figures").setAttribute("hx-get", `${u.pathname}?${u.searchParams}&part=figures`);
+    window.htmx.process($("#figures"));
+    window.htmx.ajax("GET", `${u.pathname}?${u.searchParams}&part=figures`, { target: "#figures", swap: "innerHTML" });
+  };
   form.addEventListener("keydown", e => {
     if (e.key === "Enter" && e.target.tagName === "INPUT") e.preventDefault();
   });

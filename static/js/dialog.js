@@ -5,17 +5,31 @@ import { wire } from "./confirm.js";
 import { quoteForms } from "./forms.js";
 import { render } from "./times.js";
 
+let opening = null; // the address of the one that is on its way: a second click is the same one
+
 export async function confirmOver(link) {
-  if (document.querySelector("dialog.over")) return;
   const address = link.href;
-  link.setAttribute("aria-busy", "true");
-  const found = await read(await fetch(address, { credentials: "same-origin" }).catch(() => null));
-  link.removeAttribute("aria-busy");
+  if (opening || document.querySelector("dialog.over")) {
+    if (opening !== address) link.removeAttribute("aria-busy");
+    return;
+  }
+  opening = address;
+  busy();
+  document.addEventListener("paceline:swapped", busy);
+  const found = await fetch(address, { credentials: "same-origin" }).then(read).catch(() => null); // also one cut off in the middle
+  document.removeEventListener("paceline:swapped", busy);
+  opening = null;
+  for (const one of document.querySelectorAll("a[aria-busy]")) one.removeAttribute("aria-busy");
   if (!found) {
     location.assign(address);
     return;
   }
   new Over(address, link).open(found);
+}
+
+/* The button says that it was taken, also when the part around it is made again meanwhile. */
+function busy() {
+  for (const one of document.querySelectorAll("a.act, a.btn")) if (one.href === opening) one.setAttribute("aria-busy", "true");
 }
 
 /* The form of an answer, with what went wrong above it; null where it holds none. */
@@ -78,7 +92,7 @@ class Over {
       location.assign(next);
       return;
     }
-    const found = await read(answer);
+    const found = await read(answer).catch(() => null);
     if (found) {
       this.fill(found);
       this.box.querySelector(".dlg-banner")?.scrollIntoView({ block: "nearest" });
@@ -97,6 +111,7 @@ class Over {
   }
   gone() {
     this.ends?.abort();
+    window.htmx.trigger(this.box.querySelector("#figures"), "htmx:abort"); // what is still on its way has no place any more
     removeEventListener("popstate", this.back);
     this.box.remove();
     if (this.pushed) history.back();

@@ -433,12 +433,11 @@ export class Heatmap {
       ctx.fillRect(g - 7, y0, 3, y1 - y0 - 1);
       const y = Math.max(below, y0 + 12);
       below = y + 12;
-      ctx.font = `600 11px ${sans}`; // a name that needs the room of a number keeps it: the card has the number
-      const wide = ctx.measureText(node).width > g - NUMBERS_WIDE;
-      for (const r of rows)
-        if (r.h >= 9 && !(wide && Math.abs(r.y + r.h - 2 - y) < 10))
-          text(r.label, g - 11, r.y + r.h - 2, ink3, `400 10px ${sans}`, "right");
-      text(node, 0, y, ink, `600 11px ${sans}`);
+      ctx.font = `600 11px ${sans}`; // a name and the ranks' numbers stand beside each other: what is too long loses its beginning
+      let name = node;
+      while (name.length > 3 && ctx.measureText(name).width > g - NUMBERS_WIDE) name = `…${name.replace("…", "").slice(1)}`;
+      for (const r of rows) if (r.h >= 9) text(r.label, g - 11, r.y + r.h - 2, ink3, `400 10px ${sans}`, "right");
+      text(name, 0, y, ink, `600 11px ${sans}`);
     }
   }
 

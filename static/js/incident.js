@@ -1,5 +1,6 @@
 /* The incident page: chips, zone, writing between rows, keys, who else is here. The timeline itself is the server's. */
 
+import { bands } from "./band.js";
 import { onKey } from "./keys.js";
 import { format, localZone, serverNow, setZone, zone } from "./times.js";
 
@@ -11,10 +12,12 @@ const GONE_MS = 30000,
 
 export function start({ feed }) {
   const form = $("#write"),
-    rows = () => $$("#tl > li:not(.hidden-row):not(.writing)");
+    rows = () => $$("#tl > li[data-at]:not(.hidden-row)");
   chips();
   zones();
   presence(feed, form);
+  bands(document);
+  for (const moment of ["paceline:swapped", "paceline:theme"]) document.addEventListener(moment, () => bands(document));
   if (form) compose(form, rows, feed);
   const move = by => {
     const all = rows(),
@@ -34,17 +37,38 @@ export function start({ feed }) {
   arrivals();
 }
 
-/* ---- which rows show ---- */
+/* ---- which rows show: by the chips, and what happened long before only where somebody opened it ---- */
+let unfolded = new URLSearchParams(location.search).has("earlier");
 const show = () => {
-  const on = new Set($$('[data-chip][aria-pressed="true"]').map(c => c.dataset.chip));
-  for (const li of $$("#tl > li[data-group]")) li.classList.toggle("hidden-row", !on.has(li.dataset.group));
+  const on = new Set($$('[data-chip][aria-pressed="true"]').map(c => c.dataset.chip)),
+    fold = $("#earlier");
+  let n = 0;
+  for (const li of $$("#tl > li[data-group]")) {
+    const wanted = on.has(li.dataset.group),
+      early = "earlier" in li.dataset;
+    n += wanted && early;
+    li.classList.toggle("hidden-row", !wanted || (early && !unfolded));
+  }
+  if (!fold) return;
+  fold.setAttribute("aria-expanded", String(unfolded));
+  fold.querySelector("[data-earlier-count]").textContent = `${n} earlier row${n === 1 ? "" : "s"}`;
+  fold.closest("li").classList.toggle("hidden-row", !n);
 };
 function chips() {
+  if (document.getElementById(location.hash.slice(1))?.dataset.earlier !== undefined) unfolded = true;
   const hidden = new URLSearchParams(location.search).get("hide");
   if (hidden !== null)
     for (const c of $$("[data-chip]"))
       c.setAttribute("aria-pressed", String(!hidden.split(",").includes(c.dataset.chip)));
   document.addEventListener("click", e => {
+    if (e.target.closest("#earlier")) {
+      unfolded = !unfolded;
+      show();
+      const u = new URL(location.href);
+      if (unfolded) u.searchParams.set("earlier", "1");
+      else u.searchParams.delete("earlier");
+      history.replaceState(null, "", u.href.replaceAll("%2C", ","));
+    }
     const chip = e.target.closest("[data-chip]");
     if (!chip) return;
     chip.setAttribute("aria-pressed", String(chip.getAttribute("aria-pressed") !== "true"));
@@ -58,6 +82,8 @@ function chips() {
     history.replaceState(null, "", u.href.replaceAll("%2C", ","));
   });
   document.addEventListener("paceline:swapped", show);
+  // Settling gives a row that has a name the class that the server sent, after it was shown: it is shown again before a frame.
+  document.body.addEventListener("htmx:afterSettle", e => e.detail.target?.id === "timeline" && show());
   show();
 }
 function zones() {

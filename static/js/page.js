@@ -35,6 +35,29 @@ document.body.addEventListener("htmx:beforeSwap", e => {
     );
   if (busy && e.detail.requestConfig?.verb === "get") e.detail.shouldSwap = false;
 });
+document.body.addEventListener("htmx:oobBeforeSwap", e => {
+  if (e.detail.target?.querySelector?.("dialog[open], input:not([type=radio]):focus, textarea:focus, details[open] summary:focus"))
+    e.detail.shouldSwap = false;
+});
+/* Nothing changes places under a hand: a part whose buttons are pointed at, or have the focus, is made again in the order it has. */
+document.body.addEventListener("htmx:configRequest", e => {
+  if (e.detail.verb === "get" && document.querySelector(".acts:hover, .acts:focus-within")) e.detail.parameters.held = "1";
+});
+/* A form that is on its way says so, and is not sent twice; the page that comes back answers again. */
+document.addEventListener("submit", e => {
+  if (e.defaultPrevented) return;
+  if (e.target.dataset.sent) e.preventDefault();
+  else {
+    e.target.dataset.sent = "1";
+    e.submitter?.setAttribute("aria-busy", "true");
+  }
+});
+addEventListener("pageshow", () => {
+  for (const form of document.querySelectorAll("form[data-sent]")) {
+    delete form.dataset.sent;
+    form.querySelector("[aria-busy]")?.removeAttribute("aria-busy");
+  }
+});
 /* Rows that somebody opened stay open when the part around them is made again. */
 let unfolded = [];
 document.body.addEventListener("htmx:beforeSwap", e => {
@@ -72,6 +95,7 @@ document.addEventListener("click", e => {
   const link = e.target.closest?.('a[href*="/actions/new?"]');
   if (!link || e.defaultPrevented || e.button || e.ctrlKey || e.metaKey || e.shiftKey || e.altKey) return;
   e.preventDefault();
+  link.setAttribute("aria-busy", "true");
   import("./dialog.js").then(
     module => module.confirmOver(link),
     () => location.assign(link.href),

@@ -153,6 +153,12 @@ export function start({ feed }) {
         "aria-pressed",
         String(b.value === state[b.dataset.set] && !(b.dataset.set === "range" && (state.steps || state.times))),
       );
+    const single = view.heat.rows.length > 0 && view.heat.rows.every(r => r.kind === "rank");
+    for (const b of $$("button[data-set=rows]")) {
+      if (single) b.setAttribute("aria-pressed", String(b.value === "ranks")); // what is drawn, whatever was asked for
+      b.disabled = single && state.rows === "nodes" && b.value === "nodes";
+      b.title = b.disabled ? "So few ranks are drawn one by one" : "";
+    }
     for (const s of $$("select[data-set]")) s.value = s.id === "metric" ? view.metric.name : state[s.dataset.set];
     const scale = view.heat.scale;
     if (!scale) return;

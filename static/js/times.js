@@ -68,7 +68,7 @@ export function format(date, as) {
     case "near":
       return same ? clock : `${day} ${clock}`;
     case "row":
-      return same ? `${clock}:${two(p.s)}` : `${day} ${clock}`;
+      return same ? `${clock}:${two(p.s)}` : `${day.replace(" ", "\u00a0")} ${clock}`; // it may break, but not within the day
     case "full":
       return same ? `${clock}:${two(p.s)}` : `${day} ${clock}:${two(p.s)}`;
     case "ago":

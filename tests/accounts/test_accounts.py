@@ -17,6 +17,8 @@ from apps.accounts.services import (
     keys_trim,
     once,
     role_set,
+    sign_in_failed,
+    sign_in_failures_tell,
     sign_in_link_create,
     sign_in_link_use,
     token_create,
@@ -196,6 +198,45 @@ def test_two_equal_requests_at_once_act_once(now: datetime) -> None:
 
     assert done == [1]
     assert answers == [{"n": 1}] * 4
+
+
+@pytest.mark.django_db
+class TestSignInFailed:
+    def told(self) -> list[str]:
+        return [event.text for event in events_after(StreamKey.system(), after=0, limit=200)]
+
+    def test_stands_in_the_log_with_name_and_address(self, make_user: Callable[[str], Any], client: Client) -> None:
+        make_user("OPERATOR", "ada")
+
+        for _ in range(2):
+            client.post("/sign-in", {"username": "ada", "password": "a wrong one"})
+        client.post("/sign-in", {"username": "ada", "password": ""})
+
+        assert self.told() == ["“ada” from 127.0.0.1 could not sign in"]
+
+    def test_is_told_once_and_repeats_as_a_count_when_their_window_is_over(self, later: Callable[..., Any]) -> None:
+        for second in (0, 1, 2):
+            sign_in_failed(name="eve", address="10.0.0.1", source="WEB", now=later(second))
+
+        sign_in_failures_tell(now=later(599))
+        early = self.told()
+        for second in (600, 700):
+            sign_in_failures_tell(now=later(second))
+
+        first = "“eve” from 10.0.0.1 could not sign in"
+        assert early == [first]
+        assert self.told() == [first, f"{first}, 2 times more since then"]
+
+    def test_of_very_many_names_drowns_nothing(self, now: datetime) -> None:
+        for number in range(70):
+            sign_in_failed(name=f"eve{number}\x07", address="10.0.0.1", source="WEB", now=now)
+
+        told = self.told()
+        assert len(told) == 51
+        assert (told[0], told[-1]) == (
+            "“eve0\ufffd” from 10.0.0.1 could not sign in",
+            "Somebody with yet another name could not sign in",
+        )
 
 
 @pytest.mark.django_db

@@ -17,7 +17,9 @@ def child_leave(file: Path) -> None:
     """Fork as a data loader does; the child writes its pid and waits for a minute at most."""
     time.sleep(0.5)  # by now there is a connection to inherit
     if os.fork() == 0:
-        file.write_text(str(os.getpid()))
+        begun = file.with_suffix(".begun")
+        begun.write_text(str(os.getpid()))
+        begun.rename(file)  # whole once it is there
         time.sleep(60)
         os._exit(0)
 

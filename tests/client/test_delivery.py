@@ -15,7 +15,7 @@ from paceline.drops import Drops, lost_sentence
 from paceline.spool import KEEP_S, Entry, Spool, Target
 from paceline.transport import Server
 
-from tests.client.server import RecordingServer, Reply, Request, eventually, refusal
+from tests.client.server import PATIENCE_S, RecordingServer, Reply, Request, eventually, refusal
 
 MakeCourier = Callable[..., Courier]
 
@@ -44,6 +44,10 @@ def report(seq: int, *, boot: str = "b1", key: str = "k1", creates: bool = True,
     )
     body = json.dumps({"sender": "n1", "boot": boot, "seq": seq, "note": "x" * size}).encode()
     return Entry(target, boot, seq, "reports", body)
+
+
+NOWHERE = Target("attempt", "no/such", key="k1", world_size=8, creates=True)
+NOWHERE_OF_OTHERS = Target("attempt", "no/such", key="k0", world_size=8)
 
 
 def spooled(folder: Path) -> list[str]:
@@ -101,6 +105,47 @@ class TestAway:
         assert spool.orphans({"b2"}) == []
         assert lock is not None
         assert eventually(lambda: [name.split("-")[1] for name in spooled(folder)] == ["alive"])
+
+    @pytest.mark.parametrize("answer", [refusal(409, "ATTEMPT_LIVE"), Reply(404, {})])
+    def test_ending_does_not_wait_for_what_others_left_and_nobody_takes(
+        self, folder: Path, server: RecordingServer, make_courier: MakeCourier, answer: Reply
+    ) -> None:
+        server.answer = lambda request: answer if "no%2Fsuch" in request.path else None
+        spool = Spool(str(folder / "spool"), max_bytes=10_000_000)
+        spool.write(Entry(NOWHERE_OF_OTHERS, "dead", 7, "reports", b'{"seq":7}'))
+        courier = make_courier(server.url, boot="b2")
+        courier.post(report(1, boot="b2"))
+        eventually(lambda: seqs(server) == [1])
+        eventually(lambda: [one for one in server.requests if "no%2Fsuch" in one.path])
+
+        began = time.monotonic()
+        courier.stop(PATIENCE_S)
+        took_s = time.monotonic() - began
+
+        assert took_s < PATIENCE_S / 2
+        assert not courier._thread.is_alive()
+        assert [name.split("-")[1] for name in spooled(folder)] == ["dead"]
+
+    def test_ending_waits_for_its_own_as_long_as_it_may(
+        self, folder: Path, server: RecordingServer, make_courier: MakeCourier
+    ) -> None:
+        live = threading.Event()
+        live.set()
+        server.answer = lambda request: (
+            refusal(409, "ATTEMPT_LIVE") if live.is_set() and request.path.endswith("/attempts") else None
+        )
+        courier = make_courier(server.url)
+        courier.post(report(1))
+        eventually(lambda: any(request.path.endswith("/attempts") for request in server.requests))
+
+        ending = threading.Thread(target=courier.stop, args=(PATIENCE_S,))
+        ending.start()
+        asked = len(server.requests)
+        eventually(lambda: len(server.requests) >= asked + 2)
+        live.clear()
+        ending.join()
+
+        assert seqs(server) == [1]
 
     def test_fresh_reports_go_before_the_backlog(self, make_courier: MakeCourier, server: RecordingServer) -> None:
         gate = threading.Event()
@@ -175,6 +220,32 @@ class TestAnswers:
         said = capfd.readouterr().err
         assert said.count("does not accept the token") <= 1
         assert ".;" not in said
+
+    def test_a_run_that_cannot_be_made_is_said_and_its_reports_are_counted_and_dropped(
+        self, folder: Path, server: RecordingServer, make_courier: MakeCourier, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        server.answer = lambda request: refusal(404, "not_found") if "no%2Fsuch" in request.path else None
+        courier = make_courier(server.url)
+        for seq in (1, 2):
+            courier.post(Entry(NOWHERE, "b1", seq, "reports", b'{"seq":1}'))
+        courier.post(report(3))
+
+        assert eventually(lambda: sum(courier.drops.counts().values()) == 2)
+        assert eventually(lambda: seqs(server) == [3] and not spooled(folder))
+        assert "run no/such could not be described (404): not_found said the test." in capfd.readouterr().err
+
+    def test_another_server_s_404_costs_no_report(
+        self, folder: Path, server: RecordingServer, make_courier: MakeCourier
+    ) -> None:
+        server.answer = lambda _: Reply(404, {"detail": "no such page"})
+        courier = make_courier(server.url)
+
+        courier.post(report(1))
+        eventually(lambda: sum(request.method == "PUT" for request in server.requests) >= 2)
+        courier.stop(0.0)
+
+        assert courier.drops.counts() == {}
+        assert len(spooled(folder)) == 1
 
     def test_a_live_attempt_is_waited_for(
         self, folder: Path, server: RecordingServer, make_courier: MakeCourier

@@ -253,6 +253,16 @@ class TestFacts:
 
         assert [one["state"] for one in server.part("checkpoints")] == ["STARTED", "WRITTEN", "WRITTEN"]
 
+    def test_a_rank_that_its_world_has_not_is_told_so_once(
+        self, start: Start, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("paceline.say._said", set())
+        pace = start(rank=5, world_size=1)
+
+        pace.finish()
+
+        assert capsys.readouterr().err.count("this is rank 5, and WORLD_SIZE says 1: ranks count from 0") == 1
+
     def test_what_describes_the_run_is_sent_before_the_attempt(self, start: Start, server: RecordingServer) -> None:
         pace = start(name="Dense 7B", tokens_per_step=1024, resumed_from_step=40)
 

@@ -31,7 +31,7 @@ class TestChainPage:
         chain = chain_page(run_by_id(run.id))
 
         assert [(line.number, line.outcome, line.token) for line in chain.lines] == [
-            (3, "open", "busy"),
+            (3, "open", "ok"),
             (2, "crashed", "crit"),
             (1, "crashed", "crit"),
         ]
@@ -48,6 +48,33 @@ class TestChainPage:
         assert (before.nowhere, before.limit, before.limit_by) == (2, 3, "default")
         assert (after.nowhere, after.limit, after.limit_by) == (2, 5, "run")
         assert before.common == ("trn001", "trn002")
+
+    @pytest.mark.parametrize(
+        ("reason", "outcome", "token"),
+        [
+            ("CRASHED", "crashed", "crit"),
+            ("HUNG", "hung", "crit"),
+            ("NODE_FAILURE", "node failure", "crit"),
+            ("TIME_LIMIT", "time limit", "idle"),
+            ("CANCELLED", "cancelled", "idle"),
+            ("PREEMPTED", "preempted", "idle"),
+            ("PLANNED", "planned stop", "idle"),
+            ("FINISHED", "finished", "done"),
+        ],
+    )
+    def test_an_end_that_is_no_failure_has_another_colour_and_gets_nobody_nearer_the_limit(
+        self, run: Any, make_attempt: Callable[..., Any], now: datetime, reason: str, outcome: str, token: str
+    ) -> None:
+        row = make_attempt(run, now=now)
+        attempt_end(
+            attempt_id=row.id, reason=reason, authority="SCHEDULER", by="t", source="API",
+            now=now + timedelta(seconds=12),
+        )  # fmt: skip
+
+        chain = chain_page(run_by_id(run.id))
+
+        assert [(line.outcome, line.token) for line in chain.lines] == [(outcome, token)]
+        assert chain.nowhere == (1 if token == "crit" else 0)
 
     def test_is_shown_as_a_part_of_the_page(self, run: Any, failed: None, client_as: Any, viewer: Any) -> None:
         text = client_as(viewer).get(f"/runs/{run.slug}/parts/chain", headers={"HX-Request": "true"}).text

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.test import Client
 
+from apps.common.ids import id_write
 from apps.engine.detection import Level, Proposal, Subject, SubjectKind
 
 from .conftest import HOT
@@ -104,6 +105,78 @@ class TestWithoutATrustedSave:
         assert not Action.objects.exists()
 
 
+class TestTakingUpWithoutATrustedSave:
+    """The page of a proposal has the restart form's choice."""
+
+    @pytest.fixture
+    def proposal(self, hooked: Any, pace: Any, nan: Any, find: Callable[..., Any]) -> str:
+        """A proposal to leave trn001 out, while every save is suspect: its page."""
+        from apps.remediation.selectors import actions_of
+        from apps.remediation.services import findings_consider
+        from apps.runs.services import run_put
+
+        moment = datetime.now(UTC)
+        fields = {"mode": "PROPOSE"}
+        run_put(slug="dense-7b", cluster_id=hooked.cluster_id, fields=fields, by="t", source="API", now=moment)
+        find(HOT)
+        findings_consider(now=moment)
+        (row,) = actions_of(states=["PROPOSED"])
+        return f"/actions/{id_write('act', row.id)}"
+
+    def test_a_person_must_choose_and_the_price_follows(self, client_as: Any, operator: Any, proposal: str) -> None:
+        client = client_as(operator)
+
+        asked, cost = text_of(client, proposal), text_of(client, f"{proposal}?part=cost&from_step=0")
+        again = text_of(client, f"{proposal}?part=1&from_step=90&reason=fan+is+broken")
+
+        assert 'id="from-step" required><option value="" selected>choose …' in asked
+        assert '<option value="0">the beginning, step 0</option>' in asked
+        assert "Costs no checkpoint can be trusted: you choose one, the price follows." in asked
+        assert "you choose one" not in cost
+        assert cost.startswith("Costs ")
+        assert '<option value="90" selected>step 90, suspect' in again
+        assert 'value="fan is broken"' in again
+
+    def test_what_was_chosen_there_is_done(self, client_as: Any, operator: Any, proposal: str) -> None:
+        from apps.remediation.selectors import action_by_code
+
+        client, form = client_as(operator), {"act": "accept", "reason": "throttles on heat since noon"}
+
+        without = client.post(f"{proposal}/decide", form)
+        accepted = client.post(f"{proposal}/decide", {**form, "from_step": "0"})
+
+        row = action_by_code(proposal.rpartition("/")[2])
+        assert (without.status_code, accepted.status_code) == (422, 302)
+        assert "No checkpoint of dense-7b can be trusted" in without.text
+        assert (row.state, row.options["from_step"]) == ("REQUESTED", 0)
+
+    def test_a_proposal_is_dismissed_without_a_choice(self, client_as: Any, operator: Any, proposal: str) -> None:
+        page = text_of(client_as(operator), proposal)
+
+        assert 'value="dismiss" type="submit" formnovalidate' in page
+
+
+class TestTitle:
+    @pytest.mark.parametrize(
+        ("kind", "title"), [("EXCLUDE_NODE", "Exclude trn002"), ("READMIT_NODE", "Take trn002 back")]
+    )
+    def test_an_action_is_called_as_its_button_was(
+        self, client_as: Any, operator: Any, attempt: Any, kind: str, title: str
+    ) -> None:
+        client = client_as(operator)
+        address, words = "/nodes/north/trn002/actions/new?kind=", {"reason": "ECC errors since noon"}
+        if_back = ["EXCLUDE_NODE", kind] if kind == "READMIT_NODE" else [kind]
+
+        for one in if_back:
+            asked = client.get(f"{address}{one}").text
+            done = client.post(f"{address}{one}", {**words, "kind": one, "key": hidden(asked, "key")}, follow=True).text
+
+        assert f">{title}</button>" in asked
+        assert f"<title>{title}" in done
+        assert f"<h1>{title}</h1>" in done
+        assert f"/ {title}</p>" in done
+
+
 class TestMoment:
     def test_the_cheapest_is_chosen_unless_a_link_names_another(
         self,
@@ -156,6 +229,7 @@ class TestLimits:
         answer = client.post(address, form_of(client, address) | {"reason": "hot since 01:56 today"})
 
         assert "1 of 2 nodes of dense-7b is out, at most 1 at once; this would make it 2" in page
+        assert "take a node back, raise the limit under Settings, or stop the run" in text_of(client, "/runs/dense-7b")
         assert answer.status_code == 422
         for shown in (page, answer.text):
             assert 'href="/nodes#ledger"' in shown
@@ -184,3 +258,34 @@ def test_a_stopped_run_is_named_by_what_stopped_it(
     assert "Stopped by failure" in page
     assert "Lost" in page
     assert "Rank 5 on trn002" not in page
+
+
+class TestWatchedStart:
+    """A start that was carried out, whose program says nothing: a job may wait in its queue for days."""
+
+    @pytest.fixture
+    def watched(self, hooked: Any, now: datetime) -> str:
+        from apps.remediation.models import Action, Order
+
+        action = Action.objects.create(
+            kind="RESTART_RUN", state="RUNNING", run_id=hooked.id, reason="again without it", requested_by="mia",
+            requested_by_key="user:1", source="WEB", requested_at=now, expires_at=now + timedelta(minutes=10), options={},
+        )  # fmt: skip
+        Order.objects.create(action=action, kind="LAUNCH", launcher="WEBHOOK", state="DONE", not_before=now)
+        return id_write("act", action.pk)
+
+    def test_is_waited_for_no_longer_once_an_operator_says_so(
+        self, client_as: Any, operator: Any, watched: str
+    ) -> None:
+        from apps.remediation.selectors import action_by_code
+
+        page = text_of(client_as(operator), f"/actions/{watched}")
+        told = {"act": "settle", "outcome": "SUCCEEDED", "reason": "it waits in a long queue"}
+        client_as(operator).post(f"/actions/{watched}/decide", told)
+
+        assert "Wait no longer; the run is free for another action" in page
+        assert action_by_code(watched).state == "SUCCEEDED"
+        assert "Wait no longer" not in text_of(client_as(operator), f"/actions/{watched}")
+
+    def test_is_only_looked_at_by_a_viewer(self, client_as: Any, viewer: Any, watched: str) -> None:
+        assert "Wait no longer" not in text_of(client_as(viewer), f"/actions/{watched}")

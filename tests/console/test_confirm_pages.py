@@ -1,8 +1,11 @@
 """Confirming an action: what is shown before, that nothing happens by accident, and what a second press does."""
 
+import html
 import re
 
 import pytest
+
+from apps.engine.detection import Proposal, Subject, SubjectKind
 
 REASON = "Throttles on heat since 01:56, all GPUs"
 
@@ -128,6 +131,44 @@ class TestAsking:
         assert answer.status_code == 403
 
 
+class TestOneNodeLost:
+    """Its silence and the run that stands without it are its wave: one suspect, the others folded beneath it."""
+
+    @pytest.fixture
+    def page(self, client_as, operator, find, pace, later) -> str:
+        from apps.engine.detection import Certainty, Level
+
+        more = {"level": Level.WARNING, "proposal": Proposal(), "cells": (), "cost_s": None}
+        find(cause="no_telemetry", verdict="trn001 is silent.", **more)
+        find(cause="hang", subject=Subject(SubjectKind.RUN), verdict="The run may hang.", at=later(1), **more)
+        find(
+            cause="rank_lost",
+            level=Level.CRITICAL,
+            certainty=Certainty.CONFIRMED,
+            verdict="Lost: trn001. Nothing is heard of its ranks 0, 1, 2 and 3.",
+            cells=(),
+            cost_s=None,
+            at=later(2),
+        )
+        return client_as(operator).get("/runs/dense-7b").text.replace("\u00a0", " ")
+
+    def test_is_one_suspect_with_what_follows_from_it_folded_beneath(self, page: str) -> None:
+        suspects, _, beneath = page.partition("2 findings that follow from it")
+
+        assert '<span class="faint">1 open' in suspects
+        assert "Lost: trn001" in suspects
+        assert "trn001 is silent." in beneath
+        assert "The run may hang." in beneath
+        assert page.count("trn001 is silent.</b>") == 0
+
+    def test_another_fault_beside_it_is_a_suspect_of_its_own(self, page: str, find, client_as, operator) -> None:
+        find(cause="power_cap", subject=Subject(SubjectKind.NODE, node="trn002"), verdict="trn002 is capped.")
+
+        page = client_as(operator).get("/runs/dense-7b").text
+
+        assert '<span class="faint">2 open' in page
+
+
 class TestSuspects:
     def test_the_card_has_verdict_why_next_and_the_button(self, client_as, operator, find, pace) -> None:
         find()
@@ -136,7 +177,7 @@ class TestSuspects:
 
         for words in ("trn001 runs hot", "8.82 s a step", "Save a checkpoint, then exclude", "Saw 4 of 4"):
             assert words in page
-        assert "Exclude and restart now…" in page
+        assert "Exclude and restart it yourself…" in page
         assert "data-show-cells" in page
 
     def test_a_dismissed_finding_stays_visible_and_quiet(self, client_as, operator, find, pace) -> None:
@@ -151,3 +192,97 @@ class TestSuspects:
         page = client.get("/runs/dense-7b").text
         assert "quiet: known, filter change" in page
         assert "0 open" in page
+
+
+class TestANewerSave:
+    """One that completes while the question stands open: what is pressed is what was shown, or it is asked once more."""
+
+    ADDRESS = "/runs/dense-7b/actions/new?kind=RESTART_RUN&when=NOW"
+    FIELDS = ("kind", "key", "expected_attempt", "expected_state", "shown_step", "shown_NOW", "shown_CHECKPOINT_FIRST")
+
+    @pytest.fixture
+    def saved(self, attempt, now):
+        from apps.runs.services import CheckpointFact, checkpoint_note
+
+        def note(step: int) -> None:
+            fact = CheckpointFact(step=step, state="SAVED", happened_at=now, duration_s=100.0, blocking_s=12.0)
+            checkpoint_note(attempt_id=attempt.id, fact=fact, source="SENDER", actor_name="", now=now)
+
+        return note
+
+    @pytest.fixture
+    def asked(self, client_as, operator, run, now, pace):
+        from apps.runs.services import run_put
+
+        fields = {
+            "launcher": {"kind": "WEBHOOK", "url": "http://127.0.0.1:9/hook"},
+            "checkpoint": {"interval_steps": 45},
+        }
+        run_put(slug="dense-7b", cluster_id=run.cluster_id, fields=fields, by="t", source="API", now=now)
+        client = client_as(operator)
+        return client, self.form(client.get(self.ADDRESS).text)
+
+    def form(self, page: str, **more: str) -> dict[str, str]:
+        again = {"again": "1"} if 'name="again"' in page else {}
+        found = {name: html.unescape(hidden(page, name)) for name in self.FIELDS}
+        return found | again | {"when": "NOW", "from_step": "", "reason": REASON} | more
+
+    def resumed(self) -> list[int | None]:
+        from apps.remediation.models import Action
+
+        return [row.options.get("from_step") for row in Action.objects.order_by("pk")]
+
+    def test_asks_once_more_with_what_is_lost_now_and_keeps_what_was_typed(self, asked, saved) -> None:
+        client, form = asked
+        saved(110)
+
+        answer = client.post(self.ADDRESS, form)
+        pressed = client.post(self.ADDRESS, self.form(answer.text))
+
+        said = html.unescape(answer.text).replace("\u00a0", " ")
+        assert answer.status_code == 409
+        assert "A newer save completed while this stood open: step 110, lost now 10 steps" in said
+        assert "instead of 30 steps" in said
+        assert f">{REASON}</textarea>" in answer.text
+        assert pressed.status_code == 302
+        assert self.resumed() == [None]
+
+    def test_asks_no_third_time_and_goes_on_from_what_was_shown(self, asked, saved) -> None:
+        client, form = asked
+        saved(110)
+        again = self.form(client.post(self.ADDRESS, form).text)
+        saved(115)
+
+        answer = client.post(self.ADDRESS, again)
+
+        assert answer.status_code == 302
+        assert self.resumed() == [110]
+
+    def test_asks_nobody_who_chose_a_checkpoint(self, asked, saved) -> None:
+        client, form = asked
+        saved(110)
+
+        answer = client.post(self.ADDRESS, form | {"from_step": "90"})
+
+        assert answer.status_code == 302
+        assert self.resumed() == [90]
+
+    def test_asks_who_waits_for_a_save_too(self, asked, saved) -> None:
+        client, form = asked
+        saved(110)
+
+        answer = client.post(self.ADDRESS, form | {"when": "CHECKPOINT_FIRST"})
+        pressed = client.post(self.ADDRESS, self.form(answer.text, when="CHECKPOINT_FIRST"))
+
+        assert answer.status_code == 409
+        assert "the next one is about step" in answer.text
+        assert pressed.status_code == 302
+
+    def test_changes_nothing_for_a_press_that_is_repeated(self, asked, saved) -> None:
+        client, form = asked
+        first = client.post(self.ADDRESS, form)
+        saved(110)
+
+        second = client.post(self.ADDRESS, form)
+
+        assert first["Location"] == second["Location"]

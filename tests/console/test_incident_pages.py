@@ -1,10 +1,14 @@
 """The incident's page: what it shows, what people write and do there, and what it keeps of it."""
 
-from datetime import UTC, datetime
+import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from apps.common.errors import BadRequest
+from apps.incidents.services import note_add
+from apps.journal.choices import Source, StreamKey
+from apps.journal.services import recording
 
 
 class TestList:
@@ -26,11 +30,72 @@ class TestPage:
         for words in ("trn001 runs hot", "thermal_throttle", "8.82", "7.05", "1.25", "Record of trn001"):
             assert words in answer.text
 
+    def test_evidence_is_a_picture_of_the_ranks_it_names_and_those_beside(self, client_as, viewer, incident) -> None:
+        import json
+        from html import unescape
+
+        client = client_as(viewer)
+        shown = client.get(f"/incidents/{incident.number}").text
+        band = json.loads(unescape(re.search(r'data-band="([^"]*)"', shown).group(1)))
+
+        assert band["ranks"] == [0, 1, 2, 3]
+        assert band["since"] == 100
+        assert "ranks=0-7" in band["url"]
+        assert client.get(band["url"]).status_code == 200
+
     def test_a_viewer_reads_and_is_told_why_there_is_no_composer(self, client_as, viewer, incident) -> None:
         answer = client_as(viewer).get(f"/incidents/{incident.number}")
 
         assert "You may read this timeline" in answer.text
         assert 'id="write"' not in answer.text
+
+    def test_rows_of_the_machinery_come_hidden_before_any_script_runs(self, client_as, viewer, incident) -> None:
+        shown = (
+            client_as(viewer).get(f"/incidents/{incident.number}/parts/timeline", headers={"HX-Request": "true"}).text
+        )
+
+        groups = {
+            group: "hidden-row" in cls for cls, group in re.findall(r'<li([^>]*?) id="[^"]*" data-group="(\w+)"', shown)
+        }
+        assert groups == {group: group == "system" for group in groups}
+        assert "system" in groups
+        assert len(groups) > 1
+
+    def test_what_happened_long_before_stands_in_one_row_that_opens(
+        self, client_as, operator, attempt, incident
+    ) -> None:
+        began, run = incident.began_at, StreamKey.run(attempt.run_id)
+        with recording(now=began) as log:
+            for minutes, text in ((9, "Attempt 3 ended"), (5, "Attempt 4 begins"), (1, "Rank 2 warns")):
+                log.add(
+                    run,
+                    kind="rank.warned",
+                    text=text,
+                    source=Source.SENDER,
+                    happened_at=began - timedelta(minutes=minutes),
+                )
+        note_add(
+            incident_id=incident.id,
+            text="a fan was loud",
+            happened_at=began - timedelta(minutes=7),
+            author_key="x",
+            author_name="ops",
+            source=Source.WEB,
+            now=incident.found_at,
+        )
+
+        shown = client_as(operator).get(f"/incidents/{incident.number}").text
+        rows = re.findall(r"<li[^>]*data-at=.*?</li>", shown, re.S)
+        folded = [row for row in rows if "data-earlier" in row]
+
+        assert "2 earlier rows" in shown
+        assert [any(text in row for row in folded) for text in ("Attempt 3", "Attempt 4", "Rank 2", "a fan")] == [
+            True,
+            True,
+            False,
+            False,
+        ]
+        assert all("hidden-row" in row for row in folded)
 
     @pytest.mark.parametrize("part", ["head", "timeline", "rail"])
     def test_each_part_renders_by_itself(self, client_as, viewer, incident, part: str) -> None:

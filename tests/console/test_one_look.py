@@ -33,7 +33,7 @@ class TestConfirm:
         return client
 
     def test_a_look_again_brings_every_part_that_names_a_step(self, client: Client) -> None:
-        part = text_of(client, f"{RESTART}&part=figures")
+        part = text_of(client, f"{RESTART}&when=NOW&part=figures")
 
         assert "back to 90" in part
         assert "step 90, the newest that can be trusted" in part
@@ -109,7 +109,7 @@ class TestCards:
 
         page = text_of(client_as(operator), "/runs/dense-7b")
 
-        assert "Exclude and restart now…" in page
+        assert "Exclude and restart it yourself…" in page
         assert 'class="act primary"' not in page
 
 

@@ -173,8 +173,8 @@ class TestConfirm:
 
         page.wait_for_function("() => document.querySelector('#seen-words').innerText.includes('Seen at step 140')")
         assert "back to 135" in page.inner_text("#figures")
-        assert "step 135, the newest that can be trusted" in page.inner_text("#from-step")
-        assert "from step 135" in page.inner_text("#radius")
+        assert "the save it waits for, about step 180" in page.inner_text("#from-step")
+        assert "from the save it waits for, about step 180" in page.inner_text("#radius")
         assert page.is_checked("input[name=when][value=CHECKPOINT_FIRST]")
         assert reader.errors == []
 

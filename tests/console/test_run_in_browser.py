@@ -74,6 +74,21 @@ class TestPicture:
         assert reader.errors == []
 
 
+class TestCharts:
+    def test_their_figures_are_asked_for_while_the_script_that_draws_them_loads(self, reader: Reader) -> None:
+        page, held = reader.page, []
+        page.route("**/assets/plotly*", lambda route: held.append(route))
+
+        with page.expect_request("**/charts/steptime*"), page.expect_request("**/charts/step"):
+            page.reload()
+        page.wait_for_function("() => document.querySelector('script[src*=plotly]')")
+        while not held:
+            page.wait_for_timeout(20)
+        held[0].continue_()
+
+        page.wait_for_selector("[data-chart$='/step'] .main-svg")
+
+
 class TestKeys:
     def test_arrows_move_and_the_card_says_what_is_there(self, reader: Reader) -> None:
         reader.page.focus("#heat")

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 from django.test import Client
 
+from apps.diagnosis.services.findings import verdict_take
 from apps.engine.detection import Certainty, Subject, SubjectKind
+from apps.journal.services import recording
+from tests.incidents.conftest import verdict
 from tests.telemetry.reports import Site, packed
 
 
@@ -55,6 +58,52 @@ class TestSuspects:
 
     def test_without_such_checks_all_have_their_evidence(self, page: Client, attempt: Any) -> None:
         assert "every check has its evidence" in page.get("/runs/dense-7b").text
+
+    def test_what_stopped_the_run_leads_and_not_what_slowed_it_down_before(
+        self, page: Client, attempt: Any, now: datetime
+    ) -> None:
+        for cause, node in (("compute_straggler", "trn001"), ("rank_lost", "trn000")):
+            said = verdict(cause, node=node)
+            with recording(now=now) as log:
+                verdict_take(said, run_id=attempt.run_id, attempt_id=attempt.id, late=False, log=log, now=now)
+
+        shown = page.get("/runs/dense-7b").text
+
+        assert shown.index("rank_lost on trn000") < shown.index("compute_straggler on trn001")
+        assert shown.index("Also seen") < shown.index("compute_straggler on trn001")
+
+
+class TestPace:
+    @pytest.mark.parametrize(("step_s", "word"), [(1.1, "On pace"), (1.6, "Running")])
+    def test_a_run_that_is_far_from_its_own_best_is_not_called_on_pace(
+        self, page: Client, attempt: Any, reports: Any, now: datetime, step_s: float, word: str
+    ) -> None:
+        from apps.runs.models import RunStatus
+
+        reports("step_s")
+        RunStatus.objects.update(step_s=step_s, own_best_step_s=1.0, last_report_at=now)
+
+        assert f'<span class="st ok">{word}' in page.get("/runs/dense-7b").text
+
+    @pytest.mark.parametrize("fault_at", [None, 12])
+    def test_a_loss_beside_values_that_are_not_finite_says_of_whom_it_is(
+        self, page: Client, attempt: Any, reports: Any, fault_at: int | None
+    ) -> None:
+        from apps.runs.models import RunStatus
+
+        reports("step_s", "loss")
+        RunStatus.objects.update(suspect_from_step=fault_at)
+
+        assert ("where it is finite" in page.get("/runs/dense-7b").text) == (fault_at is not None)
+
+    def test_tokens_that_the_ranks_tell_are_a_chart_of_their_sum_a_second(
+        self, page: Client, attempt: Any, reports: Any
+    ) -> None:
+        reports("step_s", "tokens")
+
+        assert "Tokens a second" in page.get("/runs/dense-7b").text
+        lines = page.get("/runs/dense-7b/charts/tokens").json()["data"]
+        assert {y for line in lines for y in line["y"] if y is not None} == {8.0}  # eight ranks, one each, in 1 s
 
 
 class TestHung:

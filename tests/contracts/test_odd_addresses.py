@@ -34,7 +34,19 @@ class TestOddAddresses:
 
     @pytest.mark.parametrize("path", ["/runs/a%00b", "/find?q=%00", "/nodes?state=%00", "/sign-in?next=%00"])
     def test_a_page_with_a_zero_byte_is_400(self, client_as: Callable[[Any], Client], viewer: Any, path: str) -> None:
-        assert client_as(viewer).get(path).status_code == 400
+        answer = client_as(viewer).get(path)
+
+        assert answer.status_code == 400
+        assert "<p>The address holds a zero byte.</p>" in answer.text
+        assert answer["X-Request-Id"] in answer.text
+        assert '<a class="btn" href="/">To the runs</a>' in answer.text
+        assert "script-src" in answer["Content-Security-Policy"]
+
+    def test_a_page_of_a_host_that_is_not_ours_says_so(self, client: Client) -> None:
+        answer = client.get("/runs", headers={"Host": "elsewhere.example"})
+
+        assert answer.status_code == 400
+        assert "a host that this installation does not answer for" in answer.text
 
     @pytest.mark.parametrize("path", ["", "nothing", "runs/a/b", "runs/a%2fb", "runs/a/attempts/b"])
     def test_an_address_that_rest_does_not_know_is_an_error_in_the_one_shape(

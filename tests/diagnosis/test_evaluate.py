@@ -16,6 +16,7 @@ from apps.diagnosis import tasks
 from apps.diagnosis.models import DetectorState
 from apps.diagnosis.selectors import detectors_of, findings_of
 from apps.diagnosis.services import (
+    attempt_catch_up,
     attempts_due,
     attempts_settle,
     clocks_evaluate,
@@ -32,6 +33,7 @@ from apps.runs.models import Placement
 from apps.runs.selectors import attempt_by_id, run_by_id
 from apps.runs.services import attempt_end, attempt_open
 from apps.telemetry.models import DoorBeat
+from tests.locks import blocks_somebody
 from tests.telemetry.reports import Site, packed
 
 pytestmark = pytest.mark.django_db
@@ -362,6 +364,19 @@ class TestAttemptEndCheck:
     ) -> None:
         assert self.ended(site, *exits, at=13) == "FINISHED"
 
+    def test_it_finished_if_a_rank_hung_in_leaving_and_was_killed_an_hour_later(self, site: Site) -> None:
+        assert self.ended(site, (0, 0, 9), (3, -9, 3610), at=3613) == "FINISHED"
+
+    def test_a_failure_at_the_end_that_is_told_an_hour_later_counts(self, site: Site) -> None:
+        when = (site.now + timedelta(seconds=11)).isoformat()
+        assert self.ended(site, (0, 0, 9), at=13) == "FINISHED"
+        site.put(seq=90, at=3610, events=[{"kind": "exit", "happened_at": when, "rank": 3, "code": 1}])
+        site.fold(3611)
+
+        attempt_catch_up(attempt_id=site.attempt_id, now=site.now + timedelta(seconds=3613))
+
+        assert attempt_by_id(site.attempt_id).reason == "CRASHED"
+
     def test_whoever_saw_the_whole_program_end_well_is_believed(self, site: Site) -> None:
         assert self.ended(site, (3, 1, 9), at=13, authority="WRAPPER") == "FINISHED"
 
@@ -412,15 +427,6 @@ class TestFindingMute:
             finding_mute(finding_id=row.id, reason=" ", until_at=None, by="ada", source="WEB", now=now)
         with pytest.raises(BadRequest):
             finding_mute(finding_id=row.id, reason="later", until_at=now, by="ada", source="WEB", now=now)
-
-
-def blocks_somebody() -> bool:
-    """Whether somebody waits for a lock that this connection holds."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid)))"
-        )
-        return bool(cursor.fetchone()[0])
 
 
 @pytest.mark.django_db(transaction=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from apps.diagnosis.services import attempt_catch_up, attempts_settle, clocks_evaluate
 from apps.diagnosis.services.findings import verdict_take
 from apps.diagnosis.services.status import run_status_refresh
 from apps.engine.detection import (
@@ -22,8 +23,9 @@ from apps.engine.detection import (
     Verdict,
 )
 from apps.journal.services import recording
+from apps.remediation.selectors.prices import resume_step_default
 from apps.runs.selectors import checkpoints_of, run_by_id
-from apps.runs.services import CheckpointFact, checkpoint_note, status_update
+from apps.runs.services import CheckpointFact, attempt_end, attempt_open, checkpoint_note, status_update
 
 NAN = Verdict(
     cause="numeric_fault",
@@ -106,6 +108,39 @@ class TestSaves:
         take(replace(NAN, closed=CloseReason.RECOVERED))
 
         assert trusts(run) == {140: "COMPLETE", 160: "SUSPECT"}
+
+    def test_told_after_the_attempt_was_stopped_in_the_midst_of_the_fault_are_no_default_of_a_restart(
+        self, run: Any, attempt: Any, take: Callable[..., None], save: Callable[[int], None], now: datetime
+    ) -> None:
+        save(100)
+        take(NAN)
+        attempt_end(attempt_id=attempt.id, reason="PLANNED", authority="ORDER", by="ana", source="WEB", now=now)
+        attempts_settle(now=now)
+        clocks_evaluate(attempt_id=attempt.id, now=now)
+
+        save(160)
+
+        assert trusts(run) == {100: "COMPLETE", 160: "SUSPECT"}
+        assert resume_step_default(run_by_id(run.id)) == 100
+
+    def test_told_when_the_next_attempt_runs_are_suspect_at_once(
+        self, run: Any, attempt: Any, take: Callable[..., None], save: Callable[[int], None], now: datetime
+    ) -> None:
+        save(100)
+        take(NAN)
+        attempt_open(
+            run_id=run.id, key="next", world_size=8, by="ana", source="WEB", now=now, resumed_from_step=100, force=True
+        )
+        attempts_settle(now=now)
+
+        save(140)
+        told = trusts(run)
+        attempt_catch_up(attempt_id=attempt.id, now=now)
+        save(160)
+
+        assert told == {100: "COMPLETE", 140: "SUSPECT"}
+        assert trusts(run) == {100: "COMPLETE", 140: "SUSPECT", 160: "SUSPECT"}
+        assert run_by_id(run.id).checkpoint_step == 100
 
     def test_a_skipped_update_casts_no_doubt_until_it_is_more_than_that(
         self, run: Any, take: Callable[..., None], save: Callable[[int], None]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.request
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +9,7 @@ import psycopg
 import redis
 
 from apps.config.local.servers import RunningServers
+from tests.rest import rest_ask
 from tests.site import LiveSite
 
 LONG_S = 120.0
@@ -32,20 +30,8 @@ class Standing:
             return connection.execute(statement, values or None).fetchall()
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
-        """Return status and answer of a REST request; 0 where no answer came."""
-        request = urllib.request.Request(
-            f"{self.site.url}/api/v1/{path}",
-            method=method,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Authorization": f"Bearer {self.token}", "Content-Type": "application/json", **headers},
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                return int(answer.status), json.load(answer)
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-        except OSError:
-            return 0, None
+        """Return status and answer of a REST request; 0 where none came."""
+        return rest_ask(self.site.url, self.token, method, path, body, **headers)
 
     def read(self, path: str) -> Any:
         """Return what REST answers, once it answers."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from apps.config.local.binaries import valkey_program
 from tests.installation import OURS, Installation, page_answers, start_command
 from tests.marked import eventually, marking, read_until
 
@@ -54,7 +55,7 @@ class TestMakeRun:
             "watch": "--queues=watch",
             "orders": "--queues=orders",
             "beat": "celery.beat:Scheduler",
-            "valkey": "valkey-server",
+            "valkey": valkey_program().name,
             "postgres": "/postgres -D",
         }
         assert eventually(lambda: all(lasting.pid(part) for part in names.values()))

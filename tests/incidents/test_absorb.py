@@ -11,17 +11,21 @@ from django.db import connections, transaction
 
 from apps.accounts.models import User
 from apps.diagnosis.models import Finding
-from apps.engine.detection import Certainty, Level
+from apps.diagnosis.services import attempts_settle
+from apps.engine.detection import Certainty, Level, Subject, SubjectKind
 from apps.fleet.models import NodeStatus
 from apps.fleet.selectors import nodes_of
+from apps.fleet.services import exclusion_end, exclusion_open
 from apps.incidents.models import Incident
-from apps.incidents.selectors import incidents_of, notices_latest
+from apps.incidents.selectors import incidents_of, notices_latest, timeline_of
 from apps.incidents.services import (
     counts_mend,
     findings_absorb,
     incident_acknowledge,
     incident_mitigate,
     incident_resolve,
+    incidents_mitigated_by,
+    incidents_settle,
 )
 from apps.runs.models import RunStatus
 from apps.runs.selectors import run_by_id
@@ -81,6 +85,16 @@ class TestFindingsAbsorb:
         find(verdict("rank_lost", node="trn002", rank=5), at=later(480))
 
         assert [(row.title, row.place_key) for row in incidents_of(now=now)] == [("hang on the run", "RUN")]
+
+    def test_a_node_that_is_lost_while_the_run_hangs_takes_nobody_s_place(
+        self, find: Find, now: datetime, later: Later
+    ) -> None:
+        find(verdict("hang", rank=2))
+        find(verdict("rank_lost", node="trn002", rank=None), at=later(40))
+
+        (row,) = incidents_of(now=now)
+
+        assert (row.title, row.place_key, row.count) == ("hang on trn001", "NODE:trn001", 2)
 
     def test_a_lost_node_is_no_consequence_of_another_node_s_nan(self, find: Find, now: datetime, later: Later) -> None:
         find(verdict("numeric_fault", node="trn003", rank=5))
@@ -166,9 +180,181 @@ class TestFindingsAbsorb:
 
         rows = incidents_of(now=now)
         assert [(row.state, row.cause, row.previous_number) for row in rows] == [
-            ("OPEN", "rank_lost", 1),
+            ("OPEN", "rank_lost", None),
             ("RESOLVED", "hang", None),
         ]
+
+    @pytest.mark.parametrize("named", [(True, True), (False, True), (True, False), (False, False)])
+    @pytest.mark.parametrize("loop_named", [True, False])
+    def test_a_run_that_is_restarted_in_vain_has_one_incident(
+        self,
+        run: Any,
+        attempt: Any,
+        find: Find,
+        make_attempt: Callable[..., Any],
+        now: datetime,
+        later: Later,
+        named: tuple[bool, bool],
+        loop_named: bool,
+    ) -> None:
+        among = Subject(SubjectKind.RUN, nodes=("trn001", "trn002"))
+        sure, unsure = verdict("rank_lost"), replace(verdict("rank_lost", node=None), subject=among)
+        loop = verdict(
+            "restart_loop", node="trn001" if loop_named else None, rank=None, since_step=None, began_at=now.timestamp()
+        )
+        find(sure if named[0] else unsure, at=later(5))
+        attempts_settle(now=later(9))
+        second = self.restarted(run, make_attempt, later(10), "k2")
+
+        find(sure if named[1] else unsure, at=later(30), attempt_id=second.id)
+        find(loop, at=later(32), attempt_id=second.id)
+        third = self.restarted(run, make_attempt, later(40), "k3")
+        find(replace(loop, verdict="restarted in vain"), at=later(42), attempt_id=third.id)
+        find(sure, at=later(60), attempt_id=third.id)
+
+        assert [(row.number, row.state, row.count) for row in incidents_of(now=now)] == [(1, "OPEN", 5)]
+
+    def test_a_stop_after_progress_is_a_new_one(
+        self, run: Any, find: Find, make_attempt: Callable[..., Any], now: datetime, later: Later
+    ) -> None:
+        find(verdict("rank_lost"))
+        second = self.restarted(run, make_attempt, later(10), "k2")
+
+        find(verdict("rank_lost", since_step=110), at=later(600), attempt_id=second.id)
+
+        assert [(row.number, row.state) for row in incidents_of(now=now)] == [(2, "OPEN"), (1, "RESOLVED")]
+
+    def test_another_node_that_fails_in_the_next_attempt_has_an_incident_of_its_own(
+        self, run: Any, find: Find, make_attempt: Callable[..., Any], now: datetime, later: Later
+    ) -> None:
+        find(verdict("rank_lost"))
+        second = self.restarted(run, make_attempt, later(10), "k2")
+
+        find(verdict("rank_lost", node="trn002"), at=later(30), attempt_id=second.id)
+
+        assert [row.number for row in incidents_of(now=now)] == [2, 1]
+
+    @pytest.mark.parametrize(
+        ("was", "comes"),
+        [
+            (verdict("compute_straggler"), verdict("compute_straggler", since_step=160)),
+            (verdict("numeric_fault"), verdict("numeric_fault", since_step=101)),
+            (verdict("numeric_fault", node=None), verdict("numeric_fault", since_step=101)),
+        ],
+    )
+    def test_what_a_restart_took_along_opens_the_incident_again(
+        self,
+        run: Any,
+        find: Find,
+        make_attempt: Callable[..., Any],
+        make_user: Any,
+        later: Later,
+        was: Any,
+        comes: Any,
+    ) -> None:
+        make_user("OPERATOR", "on-call")
+        User.objects.update(email="on-call@site.example")
+        find(was)
+        second = self.restarted(run, make_attempt, later(60), "k2")
+        at_rest = incidents_of(now=later(70))
+
+        find(comes, at=later(90), attempt_id=second.id)
+        incidents_settle(now=later(100))
+        rows = incidents_of(now=later(3600))
+
+        assert [row.state for row in at_rest] == ["MITIGATED"]
+        assert [(row.number, row.state, row.attempt_id, row.mitigated_at) for row in rows] == [
+            (1, "OPEN", second.id, None)
+        ]
+        told = [(row.incident_number, row.kind) for row in reversed(notices_latest())]
+        assert told == [(1, "OPENED"), (1, "AGAIN")]
+        said = [row.text for row in timeline_of(rows[0], now=later(3600)) if row.kind == "incident.reopened"]
+        assert said == [f"INC-1 came back in attempt 2: {comes.verdict}"]
+
+    def test_what_comes_back_goes_on_costing(
+        self, run: Any, find: Find, make_attempt: Callable[..., Any], later: Later
+    ) -> None:
+        find(verdict("numeric_fault"))
+        second = self.restarted(run, make_attempt, later(60), "k2")
+
+        find(verdict("numeric_fault", since_step=101), at=later(90), attempt_id=second.id)
+
+        assert incidents_of(now=later(3600))[0].gpu_hours_lost == pytest.approx(8.0)
+
+    def test_people_wait_for_what_came_back_to_be_sure_too(
+        self, run: Any, find: Find, make_attempt: Callable[..., Any], make_user: Any, later: Later
+    ) -> None:
+        make_user("OPERATOR", "on-call")
+        User.objects.update(email="on-call@site.example")
+        slow = verdict("compute_straggler")
+        unsure = replace(slow, certainty=Certainty.SUSPECTED, level=Level.WARNING)
+        find(slow)
+        second = self.restarted(run, make_attempt, later(60), "k2")
+
+        find(unsure, at=later(90), attempt_id=second.id)
+        before = [row.kind for row in reversed(notices_latest())]
+        find(slow, at=later(95), attempt_id=second.id)
+        incidents_settle(now=later(100))
+
+        assert before == ["OPENED"]
+        assert [row.kind for row in reversed(notices_latest())] == ["OPENED", "AGAIN"]
+
+    def test_what_is_back_before_the_restart_counts_as_done_is_not_mitigated_by_it(
+        self, run: Any, find: Find, make_attempt: Callable[..., Any], later: Later
+    ) -> None:
+        find(verdict("numeric_fault"))
+        find(verdict("hang", node="trn002", rank=5))
+        second = make_attempt(run, key="k2", force=True, now=later(60))
+        attempts_settle(now=later(60))
+        find(verdict("numeric_fault", since_step=101), at=later(61), attempt_id=second.id)
+
+        incidents_mitigated_by(run_id=run.id, node_ids=[], whole_run=True, reason="restarted", by="ada", now=later(62))
+
+        assert [(row.number, row.state) for row in incidents_of(now=later(63))] == [(2, "MITIGATED"), (1, "OPEN")]
+
+    def test_a_node_that_was_put_out_in_between_was_dealt_with(
+        self, run: Any, find: Find, make_attempt: Callable[..., Any], later: Later
+    ) -> None:
+        find(verdict("compute_straggler"))
+        node_id = next(row.id for row in nodes_of() if row.name == "trn001")
+        exclusion_open(node_id=node_id, reason="slow", by_name="ada", origin="OURS", source="WEB", now=later(30))
+        self.restarted(run, make_attempt, later(60), "k2")
+        exclusion_end(node_id=node_id, reason="repaired", by_name="ada", source="WEB", now=later(70))
+        third = make_attempt(run, key="k3", force=True, now=later(80))
+
+        find(verdict("compute_straggler"), at=later(90), attempt_id=third.id)
+
+        assert [(row.number, row.state) for row in incidents_of(now=later(99))] == [(2, "OPEN"), (1, "RESOLVED")]
+
+    def test_a_nan_that_spreads_again_after_a_restart_stays_one_incident(
+        self, run: Any, find: Find, make_attempt: Callable[..., Any], now: datetime, later: Later
+    ) -> None:
+        find(verdict("numeric_fault"))
+        second = self.restarted(run, make_attempt, later(1800), "k2")
+
+        find(verdict("numeric_fault", since_step=101), at=later(1830), attempt_id=second.id)
+        find(verdict("numeric_fault", node="trn002", rank=5, since_step=102), at=later(1835), attempt_id=second.id)
+
+        assert [(row.number, row.state, row.count) for row in incidents_of(now=now)] == [(1, "OPEN", 3)]
+
+    def test_what_comes_back_at_a_place_that_has_another_incident_leaves_that_one_alone(
+        self, run: Any, find: Find, make_attempt: Callable[..., Any], now: datetime, later: Later
+    ) -> None:
+        find(verdict("numeric_fault", node=None))
+        find(verdict("compute_straggler"))
+        second = self.restarted(run, make_attempt, later(60), "k2")
+
+        find(verdict("numeric_fault", since_step=101), at=later(90), attempt_id=second.id)
+
+        assert [(row.number, row.state) for row in incidents_of(now=now)] == [(2, "MITIGATED"), (1, "OPEN")]
+
+    def restarted(self, run: Any, make_attempt: Callable[..., Any], at: datetime, key: str) -> Any:
+        """Start the next attempt as an action does: the last one's findings close, its incidents are mitigated."""
+        row = make_attempt(run, key=key, force=True, now=at)
+        attempts_settle(now=at)
+        findings_absorb(now=at)
+        incidents_mitigated_by(run_id=run.id, node_ids=[], whole_run=True, reason="restarted", by="ada", now=at)
+        return row
 
     def test_what_comes_back_in_the_same_attempt_opens_the_incident_again(
         self, find: Find, now: datetime, later: Later
@@ -220,6 +406,27 @@ class TestFindingsAbsorb:
         told = [(row.incident_number, row.kind) for row in reversed(notices_latest())]
         assert told == [(1, "OPENED"), (1, "CLOSED"), (2, "OPENED")]
         assert Incident.objects.get(pk=old.id).gpu_hours_lost == pytest.approx(5 * 8 / 3600)
+
+    def test_of_a_loop_the_newest_attempt_gives_the_title(
+        self, run: Any, find: Find, make_attempt: Callable[..., Any], now: datetime, later: Later
+    ) -> None:
+        began = now.timestamp()
+        find(verdict("restart_loop", node=None, verdict="2 attempts in a row got nowhere.", began_at=began))
+        second = make_attempt(run, key="slurm:2.0.0", now=later(60))
+
+        said = verdict("restart_loop", node=None, verdict="3 attempts in a row got nowhere.", began_at=began)
+        find(said, at=later(61), attempt_id=second.id)
+
+        assert titles(now) == [("3 attempts in a row got nowhere.", 2)]
+
+    def test_says_what_its_lead_finding_says_now(self, find: Find, now: datetime, later: Later) -> None:
+        said = verdict("restart_loop", node=None, verdict="2 attempts in a row got nowhere.")
+        find(said)
+        find(replace(said, verdict="3 attempts in a row got nowhere."), at=later(30))
+
+        incidents_settle(now=later(40))
+
+        assert incidents_of(now=now)[0].title == "3 attempts in a row got nowhere."
 
     def test_absorbs_a_version_once(self, find: Find, now: datetime) -> None:
         find(verdict("hang"))

@@ -6,11 +6,13 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+import numpy as np
 import pytest
 from django.core import mail
 from django.db import connections
 
 from apps.accounts.models import User
+from apps.accounts.selectors import principal_of_user
 from apps.common.errors import BadRequest, Forbidden
 from apps.engine.detection import Certainty, Level
 from apps.incidents import selectors
@@ -33,7 +35,9 @@ from apps.incidents.services.notes import NoteChanged
 from apps.incidents.writeup import markdown_of
 from apps.journal.choices import StreamKey
 from apps.journal.services import recording
+from apps.remediation.services import action_request
 from apps.telemetry.models import DoorBeat
+from tests.telemetry.reports import Site, packed
 
 from .conftest import over, verdict
 
@@ -110,6 +114,63 @@ class TestIncident:
 
         assert (early, late) == (0, 1)
         assert incidents_of(now=now)[0].state == "RESOLVED"
+
+    def test_resolves_itself_after_fifty_steps_of_an_attempt_that_had_none_when_all_was_calm(
+        self, incident: Any, attempt: Any, find: Find, now: datetime, later: Later
+    ) -> None:
+        find(over(verdict("hang")), at=later(10))
+        site = Site(attempt.id, now)
+        counts = []
+        for seq, steps in enumerate((range(45), range(45, 80))):
+            values = {"step_s": np.full((8, len(steps)), 1.0, np.float32)}
+            ended = [later(10 + step).isoformat() for step in steps]
+            site.put(steps={**packed(range(8), steps, values), "ended_at": ended}, seq=seq, at=11.0 + steps[-1])
+            site.fold(after=12.0 + steps[-1])
+            counts.append(incidents_settle(now=later(13 + steps[-1])))
+
+        assert counts == [0, 1]
+
+    @pytest.mark.parametrize(
+        ("grave", "resolved"),
+        [
+            (verdict("numeric_fault", node="trn002", rank=5), [False, False, True]),
+            (verdict("numeric_fault", node="trn002", rank=5, certainty=Certainty.SUSPECTED), [True, True, True]),
+            (verdict("compute_straggler", node="trn002", rank=5, level=Level.WARNING), [True, True, True]),
+        ],
+    )
+    def test_does_not_take_steps_for_healthy_that_are_made_while_something_grave_is_open(
+        self,
+        incident: Any,
+        attempt: Any,
+        find: Find,
+        now: datetime,
+        later: Later,
+        grave: Any,
+        resolved: list[bool],
+    ) -> None:
+        find(over(verdict("hang")), at=later(10))
+        find(grave, at=later(11))
+        site = Site(attempt.id, now)
+        states = []
+        for seq, steps in enumerate((range(80), range(80, 120), range(120, 150))):
+            values = {"step_s": np.full((8, len(steps)), 1.0, np.float32)}
+            ended = [later(10 + step).isoformat() for step in steps]
+            site.put(steps={**packed(range(8), steps, values), "ended_at": ended}, seq=seq, at=11.0 + steps[-1])
+            site.fold(after=12.0 + steps[-1])
+            incidents_settle(now=later(13 + steps[-1]))
+            states.append(next(row.state for row in incidents_of(now=now) if row.number == incident.number))
+            if not seq:
+                find(over(grave), at=later(14 + steps[-1]))
+
+        assert [state == "RESOLVED" for state in states] == resolved
+
+    def test_is_not_healthy_half_an_hour_later_while_something_grave_is_open(
+        self, incident: Any, find: Find, later: Later
+    ) -> None:
+        find(over(verdict("hang")), at=later(10))
+        find(verdict("numeric_fault", node="trn002", rank=5), at=later(11))
+
+        assert incidents_settle(now=later(3600)) == 0
 
     def test_costs_every_gpu_for_the_time_of_a_hang(self, incident: Any, later: Later) -> None:
         assert incidents_of(now=later(3600))[0].gpu_hours_lost == pytest.approx(8.0)
@@ -215,6 +276,13 @@ class TestNotice:
 
         assert self.sent(later(10)) == ["OPENED", "ESCALATED", "CLOSED"]
 
+    def test_tells_once_of_what_one_look_found_at_one_place(self, find: Find, now: datetime, later: Later) -> None:
+        find(verdict("no_telemetry", rank=None, level=Level.WARNING, began_at=later(-6).timestamp()), absorb=False)
+        find(verdict("rank_lost", rank=None, began_at=later(-5).timestamp()))
+
+        assert self.sent(later(10)) == ["OPENED"]
+        assert "rank_lost on trn001" in mail.outbox[0].subject
+
     def test_tells_of_each_further_cause_once_with_its_own_words(self, find: Find, now: datetime, later: Later) -> None:
         queue = verdict("checkpoint_queue", node=None, level=Level.WARNING)
         find(verdict("gc_pause", node=None, level=Level.WARNING))
@@ -315,15 +383,71 @@ class TestTimeline:
         assert [row.text for row in rows if row.kind == "rank.log"] == [f"line {number}" for number in range(21, 30)]
         assert kinds.count("timeline.cut") == 1
 
-    def test_ends_five_minutes_after_the_incident(self, incident: Any, run: Any, now: datetime, later: Later) -> None:
+    def test_leaves_the_run_ten_seconds_after_the_end(
+        self, incident: Any, run: Any, now: datetime, later: Later
+    ) -> None:
         incident_resolve(incident_id=incident.id, answer="CONFIRMED", words="", by="ada", source="WEB", now=later(10))
-        for seconds in (300, 320):
+        for seconds in (19, 21, 300):
             with recording(now=later(seconds)) as log:
                 log.add(StreamKey.run(run.id), kind="rank.log", text=f"{seconds} s", source="SENDER")
 
         rows = timeline_of(incidents_of(now=now)[0], now=later(3600))
 
-        assert [row.text for row in rows if row.kind == "rank.log"] == ["300 s"]
+        assert [row.text for row in rows if row.kind == "rank.log"] == ["19 s"]
+
+    def test_goes_on_with_its_own_findings_actions_and_notes_however_late(
+        self, find: Find, incident: Any, run: Any, make_user: Callable[..., Any], now: datetime, later: Later
+    ) -> None:
+        incident_resolve(incident_id=incident.id, answer="CONFIRMED", words="", by="ada", source="WEB", now=later(10))
+        with recording(now=later(7200)) as log:
+            said = {"kind": "finding.muted", "source": "WEB"}
+            log.add(StreamKey.run(run.id), text="its own", payload={"finding": incident.lead_finding_id}, **said)
+            log.add(StreamKey.run(run.id), text="another one's", payload={"finding": 10**6}, **said)
+        action_request(
+            principal=principal_of_user(make_user("OPERATOR", "ada")),
+            kind="RESTART_RUN",
+            reason="It stood for ten seconds",
+            source="WEB",
+            run_id=run.id,
+            finding_id=incident.lead_finding_id,
+            now=later(7300),
+        )
+
+        rows = timeline_of(incidents_of(now=now)[0], now=later(9000))
+
+        assert [(row.kind, row.text) for row in rows if row.kind == "finding.muted"] == [("finding.muted", "its own")]
+        assert rows[-1].kind == "action.refused"
+
+    def test_looks_for_its_own_rows_for_a_week(self, incident: Any, run: Any, now: datetime, later: Later) -> None:
+        incident_resolve(incident_id=incident.id, answer="CONFIRMED", words="", by="ada", source="WEB", now=later(10))
+        for days in (6, 8):
+            with recording(now=later(86400 * days)) as log:
+                own = {"finding": incident.lead_finding_id}
+                log.add(StreamKey.run(run.id), kind="finding.muted", text=f"{days} days", source="WEB", payload=own)
+
+        rows = timeline_of(incidents_of(now=now)[0], now=later(86400 * 9))
+
+        assert [row.text for row in rows if row.kind == "finding.muted"] == ["6 days"]
+
+    def test_tells_of_attempts_as_long_as_its_own_action_is_under_way(
+        self, incident: Any, run: Any, now: datetime, later: Later
+    ) -> None:
+        incident_resolve(incident_id=incident.id, answer="CONFIRMED", words="", by="ada", source="WEB", now=later(10))
+        own = {"action": 7, "finding": incident.lead_finding_id}
+        for seconds, kind, payload in (
+            (60, "action.requested", own),
+            (70, "attempt.ended", {"attempt": 1}),
+            (80, "attempt.opened", {"attempt": 2}),
+            (90, "action.succeeded", own),
+            (900, "attempt.ended", {"attempt": 2}),
+        ):
+            with recording(now=later(seconds)) as log:
+                log.add(StreamKey.run(run.id), kind=kind, text=kind, source="SYSTEM", payload=payload)
+
+        rows = timeline_of(incidents_of(now=now)[0], now=later(1000))
+
+        kinds = [row.kind for row in rows if row.happened_at > later(10)]
+        assert kinds == ["action.requested", "attempt.ended", "attempt.opened", "action.succeeded"]
 
 
 @pytest.mark.django_db(transaction=True)

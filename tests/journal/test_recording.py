@@ -80,6 +80,47 @@ class TestRecording:
         assert Event.objects.count() == 1
 
 
+@pytest.mark.django_db
+class TestTheApplicationsOwnRole:
+    """What `apps` connects as: the role that may write the log can neither change nor empty it."""
+
+    @pytest.mark.parametrize(
+        "statement",
+        [
+            "TRUNCATE journal_event",
+            "TRUNCATE journal_event, journal_stream RESTART IDENTITY CASCADE",
+            "UPDATE journal_event SET payload = '{}'",
+            "DELETE FROM journal_event",
+            "INSERT INTO journal_event (id, stream_kind, stream_id, seq, happened_at, recorded_at, kind, source, actor_name,"
+            " subject, payload) SELECT id, stream_kind, stream_id, seq, happened_at, recorded_at, 'x', source, actor_name,"
+            " subject, payload FROM journal_event ON CONFLICT (id) DO UPDATE SET kind = 'x'",
+        ],
+    )
+    def test_cannot_change_delete_or_empty_it(self, statement: str, now: datetime) -> None:
+        write(StreamKey.run(1), "for ever", now=now)
+
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SET LOCAL paceline.truncate = 'off'")  # as in every database but those of tests
+            with pytest.raises(DatabaseError, match="append-only"), transaction.atomic():
+                cursor.execute(statement)
+
+        assert [row.text for row in events_latest(StreamKey.run(1), limit=9)] == ["for ever"]
+
+    def test_gives_no_number_of_a_stream_twice(self, now: datetime) -> None:
+        write(StreamKey.run(1), "for ever", now=now)
+
+        with (
+            pytest.raises(DatabaseError, match="journal_event_key"),
+            transaction.atomic(),
+            connection.cursor() as cursor,
+        ):
+            cursor.execute(
+                "INSERT INTO journal_event (stream_kind, stream_id, seq, happened_at, recorded_at, kind, source, actor_name,"
+                " subject, payload) SELECT stream_kind, stream_id, seq, happened_at, recorded_at, kind, source, 'somebody else',"
+                " subject, payload FROM journal_event"
+            )
+
+
 @pytest.mark.django_db(transaction=True)
 def test_two_writers_of_one_stream_leave_no_hole_and_no_double(now: datetime) -> None:
     def many() -> None:

@@ -127,6 +127,17 @@ class TestFaultSet:
 
         assert [fault.kind for fault in practice_read().faults] == ["slow_rank"]
 
+    def test_counts_no_fault_of_an_attempt_that_is_over(
+        self, practising: Placement, practice: RunRow, now: datetime
+    ) -> None:
+        for rank in (0, 1):
+            fault_set(now, "hang", rank=rank)
+        fault_set(now, "slow_rank", rank=0)
+        placement_write(practice_folder(practice), replace(practising, attempt="order:2"))
+
+        assert services.faults_clear(fault_id=None, by="olga", source="WEB", now=now) == 1
+        assert practice_read().faults == ()
+
     def test_clears_one_or_all(self, practising: Placement, practice: RunRow, now: datetime) -> None:
         first = fault_set(now, "slow_rank", rank=0)
         fault_set(now, "nan", rank=1)

@@ -132,7 +132,9 @@ class TestAsking:
         assert done.state == "REFUSED"
         assert "was not started by Paceline" in done.outcome
 
-    def test_what_somebody_writes_stays_one_argument(self, hooked: Any, now: datetime) -> None:
+    def test_what_somebody_writes_stays_one_argument(self, hooked: Any, boss: Any, now: datetime) -> None:
+        fields = services.SchedulerFields(conf="/etc/slurm/slurm.conf")
+        services.scheduler_set(principal=boss, cluster_id=hooked.cluster_id, fields=fields, source="API", now=now)
         nasty = "<img src=x onerror=alert(1)>; rm -rf ~ | 'tee' $(id)"
 
         preview = selectors.action_preview(
@@ -153,6 +155,7 @@ class TestAsking:
 class TestOneOpenAction:
     @pytest.mark.parametrize("second", ["RESTART_RUN", "STOP_RUN"])
     def test_an_open_action_holds_its_run(self, hooked: Any, ask: Callable[..., Any], second: str) -> None:
+        status_update(run_id=hooked.id, step=40)
         first = ask("RESTART_RUN", hooked)
 
         with pytest.raises(services.ActionOpen) as error:

@@ -138,6 +138,17 @@ class TestAsk:
 
         assert (answer.status_code, answer.json()["error"]["code"]) == (409, "state_changed")
 
+    def test_another_checkpoint_than_the_one_seen_is_409_unless_it_was_chosen(
+        self, hooked: Any, api: Callable[..., Client]
+    ) -> None:
+        caller, seen = api("operate"), {"from_step": 7_777}
+
+        refused = restart(caller, key="k1", expected_state=seen)
+        chosen = restart(caller, key="k2", expected_state=seen, options={"from_step": 0})
+
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "checkpoint_moved")
+        assert chosen.status_code == 201
+
     @pytest.mark.parametrize(
         ("more", "status"),
         [

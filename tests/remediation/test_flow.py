@@ -6,14 +6,13 @@ import os
 import signal
 import urllib.request
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from apps.remediation import selectors
-from apps.remediation.models import Action, Launch, Order
+from apps.remediation.models import Action, Launch
 from apps.runs.selectors import attempts_of, run_by_id
 from tests.remediation.conftest import REASON, alive, is_watched
 from tests.remediation.test_webhook import Receiver, receiver  # noqa: F401 - a fixture
@@ -116,13 +115,14 @@ class TestKilled:
 
         live_site.kill("worker-orders")
         in_hand = selectors.action_by_code(action["id"]).orders[0].state
-        Order.objects.update(claimed_at=datetime.now(UTC) - timedelta(minutes=2))
         orders_worker(live_site, beat=True)
 
         found = live_site.wait(
             lambda: is_watched(row := selectors.action_by_code(action["id"])) and row, "the read-back", SOON_S
         )
         assert in_hand == "CLAIMED"
+        doubted = next(row for row in found.milestones if row.name == "uncertain")
+        assert "did not come back" in doubted.text
         assert "uncertain" in [row.name for row in found.milestones]
         assert found.orders[0].receipt["receipt"] == "job-9"
         assert len(receiver.posts) == 1

@@ -5,13 +5,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.test import Client
 
+from apps.common.ids import id_write
 from apps.diagnosis.models import Finding
 from apps.fleet.selectors import node_by_code
 from apps.remediation import selectors, services
-from apps.remediation.models import Action
+from apps.remediation.models import Action, Order
 from apps.runs.selectors import run_by_id
 from apps.runs.services import StateChanged, attempt_end, run_put
+from apps.telemetry.models import DoorBeat
 from tests.remediation.conftest import REASON
 
 
@@ -114,6 +117,23 @@ class TestProposing:
         services.findings_consider(now=now)
 
         assert Action.objects.count() == 0
+
+    def test_a_run_that_nobody_set_is_only_observed_and_its_confirmed_hang_stops_nothing(
+        self,
+        make_run: Callable[..., Any],
+        make_attempt: Callable[..., Any],
+        find: Callable[..., Finding],
+        now: datetime,
+    ) -> None:
+        run = make_run("fresh", launcher={"kind": "WEBHOOK", "url": "http://127.0.0.1:9/"})
+        attempt = make_attempt(run, key="slurm:2.0.0")
+        hang = {"cause": "hang", "subject": {"kind": "RUN"}, "subject_key": "RUN", "place_key": "RUN"}
+        find(**hang, run_id=run.id, attempt_id=attempt.id, proposal_kind="RESTART_RUN", proposal_node="")
+
+        considered = services.findings_consider(now=now)
+
+        assert (run.mode, considered) == ("OBSERVE", 1)
+        assert (Action.objects.count(), Order.objects.count()) == (0, 0)
 
     def test_the_mode_of_a_cause_counts_before_the_run_s(
         self, find: Callable[..., Finding], hooked: Any, now: datetime
@@ -239,9 +259,9 @@ class TestRetrying:
 
 class TestDeciding:
     @pytest.fixture
-    def proposal(self, find: Callable[..., Finding], now: datetime) -> Any:
+    def proposal(self, find: Callable[..., Finding]) -> Any:
         find()
-        services.findings_consider(now=now)
+        services.findings_consider(now=datetime.now(UTC))  # doors, which have a clock of their own, take it up
         return proposals()[0]
 
     def test_accepting_makes_it_the_accepter_s_action(self, proposal: Any, who: Any) -> None:
@@ -267,6 +287,102 @@ class TestDeciding:
             services.action_accept(principal=who, action_id=proposal.id, source="WEB", now=datetime.now(UTC))
 
         assert proposals()[0].id == proposal.id
+
+    @pytest.fixture
+    def moved_on(self, proposal: Any, hooked: Any, make_attempt: Callable[..., Any], now: datetime) -> Any:
+        """The run after a restart by hand that nobody who looks after proposals has seen yet."""
+        attempt_end(attempt_id=hooked.attempt_id, reason="PLANNED", authority="ORDER", by="t", source="API", now=now)
+        make_attempt(hooked, key="slurm:2.0.0", now=now + timedelta(seconds=30))
+        return run_by_id(hooked.id)
+
+    def test_what_was_proposed_for_an_attempt_never_touches_the_next_one(
+        self, proposal: Any, moved_on: Any, who: Any
+    ) -> None:
+        seen_by_the_caller = [
+            None,
+            {"attempt": moved_on.attempt_id},
+            {"attempt": moved_on.attempt_id, "state": "RUNNING"},
+        ]
+
+        for seen in seen_by_the_caller:
+            with pytest.raises(StateChanged, match="moved on to attempt 2"):
+                services.action_accept(
+                    principal=who, action_id=proposal.id, source="API", expected_state=seen, now=datetime.now(UTC)
+                )
+
+        assert [row.id for row in proposals()] == [proposal.id]
+        assert Order.objects.count() == 0
+        assert node_by_code("trn001").exclusion_id is None
+        assert run_by_id(moved_on.id).open_action_id is None
+
+    def test_neither_by_rest_nor_by_the_button_of_its_page(
+        self,
+        proposal: Any,
+        moved_on: Any,
+        api: Callable[..., Client],
+        client_as: Callable[[Any], Client],
+        operator: Any,
+    ) -> None:
+        code, now_open = id_write("act", proposal.id), id_write("att", moved_on.attempt_id)
+        words = {"reason": REASON, "expected_state": {"attempt": now_open}}
+
+        by_rest = api("operate").post(f"/api/v1/actions/{code}/accept", words, headers={"Idempotency-Key": "accept"})
+        by_page = client_as(operator).post(f"/actions/{code}/decide", {"act": "accept", "reason": REASON})
+
+        assert (by_rest.status_code, by_page.status_code) == (409, 409)
+        assert by_rest.json()["error"]["code"] == "state_changed"
+        assert by_rest.json()["error"]["facts"]["attempt"] == now_open
+        assert "moved on to attempt 2" in by_page.content.decode()
+        assert [row.id for row in proposals()] == [proposal.id]
+
+    @pytest.mark.parametrize("kind", ["RESTART_RUN", "EXCLUDE_NODE"])
+    def test_what_was_proposed_before_paceline_was_blind_waits_until_it_has_heard_again(
+        self, proposal: Any, who: Any, hooked: Any, make_attempt: Callable[..., Any], kind: str
+    ) -> None:
+        Action.objects.filter(pk=proposal.id).update(kind=kind)
+        back_at = proposal.requested_at + timedelta(hours=2)
+        door = DoorBeat.objects.create(instance="d", accepting_since=back_at, last_beat_at=back_at)
+        accept = {"principal": who, "action_id": proposal.id, "source": "WEB"}
+
+        with pytest.raises(services.NotHeardYet):
+            services.action_accept(**accept, now=back_at + timedelta(seconds=1))
+        # What was missed comes in: another attempt runs since.
+        attempt_end(
+            attempt_id=hooked.attempt_id, reason="UNKNOWN", authority="SILENCE", by="t", source="API", now=back_at
+        )
+        make_attempt(hooked, key="slurm:2.0.0", now=back_at + timedelta(seconds=5))
+        heard_at = back_at + timedelta(minutes=1)
+        DoorBeat.objects.filter(pk=door.pk).update(last_beat_at=heard_at)
+        with pytest.raises(StateChanged):
+            services.action_accept(**accept, now=heard_at)
+
+        assert node_by_code("trn001").exclusion_id is None
+        assert Order.objects.count() == 0
+
+    def test_what_still_holds_when_paceline_hears_again_is_taken_up(self, proposal: Any, who: Any) -> None:
+        back_at = proposal.requested_at + timedelta(hours=2)
+        heard_at = back_at + timedelta(minutes=1)
+        DoorBeat.objects.create(instance="d", accepting_since=back_at, last_beat_at=heard_at)
+
+        done = services.action_accept(principal=who, action_id=proposal.id, source="WEB", now=heard_at)
+
+        assert done.state == "REQUESTED"
+
+    def test_what_is_proposed_after_it_is_taken_up_at_once(self, proposal: Any, who: Any) -> None:
+        back_at = proposal.requested_at - timedelta(seconds=2)
+        DoorBeat.objects.create(instance="d", accepting_since=back_at, last_beat_at=proposal.requested_at)
+
+        done = services.action_accept(principal=who, action_id=proposal.id, source="WEB", now=proposal.requested_at)
+
+        assert done.state == "REQUESTED"
+
+    def test_one_that_expired_is_not_taken_up_before_anybody_noticed(self, proposal: Any, who: Any) -> None:
+        with pytest.raises(services.ActionMoved, match="expired"):
+            services.action_accept(
+                principal=who, action_id=proposal.id, source="WEB", now=proposal.expires_at + timedelta(seconds=1)
+            )
+
+        assert Order.objects.count() == 0
 
     def test_dismissing_keeps_the_reason(self, proposal: Any, who: Any) -> None:
         done = services.action_dismiss(

@@ -3,8 +3,10 @@
 import json
 import os
 import signal
+import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,8 @@ from apps.incidents.models import Incident
 from apps.journal.choices import StreamKey
 from apps.journal.selectors import events_latest
 from apps.remediation import launchers, selectors, services, tasks
+from apps.remediation.launchers import wrapper
+from apps.remediation.launchers.processes import process_name, process_named, process_own
 from apps.remediation.models import Action, Launch, Order
 from apps.remediation.selectors import launch_of_attempt, launches_alive
 from apps.runs.selectors import attempt_by_id, attempts_of, run_by_id
@@ -82,7 +86,7 @@ class TestStart:
         assert launch is not None
         assert alive(launch.pid or 0)
         assert (attempt.key, attempt.opened_by) == (launch.key, "operator")
-        assert state_meanwhile == "RESTARTING"
+        assert state_meanwhile == "STARTING"
         assert run_by_id(local_run.id).state == "RUNNING"
         assert done.state == "SUCCEEDED"
         assert [row.name for row in done.milestones] == ["requested", "running", "started", "reports", "succeeded"]
@@ -100,6 +104,21 @@ class TestStart:
             "Attempt 1 ended with status 1 before its first step. Its last words: no module named torch"
         )
         assert attempt_by_id(done.attempt_id).reason == "CRASHED"
+
+    def test_what_the_kernel_has_to_do_with_an_end_is_said(
+        self, local_run: Any, ask: Any, work: Any, launches: Path
+    ) -> None:
+        action = work(ask("RESTART_RUN", local_run).id, until=is_watched)
+        launch = launch_of_attempt(action.attempt_id)
+        assert launch is not None
+        os.kill(launch.pid or 0, signal.SIGSTOP)  # its wrapper must not write how it ended before this test does
+        ended = {"status": None, "signal": 9, "ended_at": 1.0, "asked": False, "killed": False}
+        note = "the kernel ended it for want of memory"
+        (Path(launch.directory) / "exit.json").write_text(json.dumps({**ended, "oom": note}))
+
+        done = work(action.id)
+
+        assert done.outcome == f"Attempt 1 was killed by SIGKILL ({note}) before its first step. Its last words: up"
 
     def test_a_program_that_cannot_be_started_leaves_no_open_attempt(
         self, make_run: Callable[..., Any], launches: Path, ask: Any, work: Any
@@ -282,6 +301,38 @@ class TestRestart:
         ]
 
 
+class TestAfterAReboot:
+    def test_what_ran_before_it_is_gone_and_nobody_claims_to_know_how_it_ended(
+        self, running: Any, ask: Callable[..., Any], work: Callable[..., Any]
+    ) -> None:
+        launch = launch_of_attempt(running.attempt_id)
+        assert launch is not None
+        Launch.objects.filter(pk=launch.id).update(boot_id="the boot before this one")
+
+        launchers.launches_look(now=datetime.now(UTC))
+
+        gone, attempt = launch_of_attempt(running.attempt_id), attempt_by_id(running.attempt_id)
+        assert gone is not None
+        assert (gone.state, gone.exit_status, gone.exit_signal) == ("GONE", None, None)
+        assert (attempt.state, attempt.reason) == ("ENDED", "UNKNOWN")
+        assert all(token.revoked_at for token in tokens_all())
+        assert alive(launch.pid or 0)  # whoever has that pid in this boot is a stranger, and was left alone
+        assert work(ask("RESTART_RUN", running).id, until=is_watched).attempt_id != running.attempt_id
+
+    def test_what_runs_in_this_boot_is_found_again_by_whoever_comes(
+        self, running: Any, ask: Callable[..., Any], work: Callable[..., Any]
+    ) -> None:
+        launch = launch_of_attempt(running.attempt_id)
+        assert launch is not None
+
+        seen = launchers.launches_look(now=datetime.now(UTC))
+
+        assert seen == 0
+        assert [row.id for row in launches_alive()] == [launch.id]
+        assert work(ask("STOP_RUN", running).id).state == "SUCCEEDED"
+        assert not alive(launch.pid or 0)
+
+
 class TestTwice:
     @pytest.mark.django_db(transaction=True)
     def test_two_people_pressing_at_once_are_one_restart(
@@ -417,6 +468,98 @@ class TestDoubt:
         late = selectors.orders_stale(now=claimed_at + timedelta(seconds=61), after_s=tasks.CLAIM_LIMIT_S)
 
         assert (soon, late) == ([], [order_id])
+
+    @pytest.fixture
+    def dead(self) -> Iterator[str]:
+        """The name of a worker of this machine that was killed, as its parent has not noticed yet."""
+        child = subprocess.Popen(["sleep", "600"])
+        name = process_name(replace(process_own(), pid=child.pid, start_ticks=wrapper.process_read(child.pid)[3]))
+        assert not launchers.holder_died(name)
+        child.kill()
+        wait_for(lambda: launchers.holder_died(name), "the worker's end")
+        yield name
+        child.wait()
+
+    def test_an_order_of_a_worker_that_is_gone_is_doubted_at_once_and_read_back(
+        self, local_run: Any, ask: Callable[..., Any], work: Callable[..., Any], dead: str
+    ) -> None:
+        action = ask("RESTART_RUN", local_run)
+        order_id = selectors.action_by_id(action.id).orders[0].id
+        order = services.order_claim(order_id=order_id, now=datetime.now(UTC), holder=dead)
+        assert order is not None
+        outcome = launchers.order_carry_out(order)
+
+        tasks.orders_sweep()
+        doubted = selectors.action_by_id(action.id).orders[0].state
+        watched = work(action.id, until=is_watched)
+
+        launch = launch_of_attempt(watched.attempt_id)
+        assert launch is not None
+        assert doubted == "UNCERTAIN"
+        assert launch.pid == outcome.facts["pid"]
+        assert watched.orders[0].tries == 1
+
+    def test_a_living_worker_s_order_is_never_doubted_nor_one_s_of_which_nothing_is_seen(
+        self, local_run: Any, ask: Callable[..., Any], dead: str
+    ) -> None:
+        action = ask("RESTART_RUN", local_run)
+        order_id = selectors.action_by_id(action.id).orders[0].id
+        services.order_claim(order_id=order_id, now=datetime.now(UTC))
+        died = process_named(dead)
+        assert died is not None
+        others = [
+            launchers.holder_own(),
+            process_name(replace(died, boot_id="another-machine")),
+            process_name(replace(died, pid_namespace="pid:[1]")),
+            "no name",
+            "",
+        ]
+
+        for holder in others:
+            Order.objects.filter(pk=order_id).update(holder=holder)
+            tasks.orders_sweep()
+
+        assert selectors.action_by_id(action.id).orders[0].state == "CLAIMED"
+
+    def test_the_next_worker_s_claim_is_not_doubted_for_the_last_one_s_death(
+        self, local_run: Any, ask: Callable[..., Any], dead: str
+    ) -> None:
+        action = ask("RESTART_RUN", local_run)
+        order_id = selectors.action_by_id(action.id).orders[0].id
+        services.order_claim(order_id=order_id, now=datetime.now(UTC), holder=dead)
+        (held,) = selectors.orders_held()
+        Order.objects.filter(pk=order_id).update(claim="the next one's", holder=launchers.holder_own())
+
+        services.order_doubt(order_id=order_id, claim=held.claim, now=datetime.now(UTC))
+
+        assert selectors.action_by_id(action.id).orders[0].state == "CLAIMED"
+
+    def test_a_reading_back_that_was_cut_off_is_done_again_at_once(
+        self, local_run: Any, ask: Callable[..., Any], dead: str
+    ) -> None:
+        action = ask("RESTART_RUN", local_run)
+        order_id = selectors.action_by_id(action.id).orders[0].id
+        services.order_claim(order_id=order_id, now=datetime.now(UTC))
+        services.order_doubt(order_id=order_id, now=datetime.now(UTC))
+        due = datetime.now(UTC) + timedelta(seconds=2)
+        services.order_look_claim(order_id=order_id, now=due, for_s=tasks.CLAIM_LIMIT_S, holder=dead)
+
+        (held,) = selectors.orders_held()
+        services.order_look_again(order_id=order_id, holder=held.holder, now=due)
+
+        assert selectors.orders_uncertain(now=due) == [order_id]
+
+    def test_what_slurm_was_told_is_left_to_come_to_its_end(
+        self, local_run: Any, ask: Callable[..., Any], dead: str
+    ) -> None:
+        action = ask("RESTART_RUN", local_run)
+        services.order_claim(
+            order_id=selectors.action_by_id(action.id).orders[0].id, now=datetime.now(UTC), holder=dead
+        )
+
+        Order.objects.update(launcher="SLURM")
+
+        assert selectors.orders_held() == []
 
     def test_a_person_can_say_what_they_saw(
         self, running: Any, ask: Callable[..., Any], who: Any, work: Callable[..., Any]

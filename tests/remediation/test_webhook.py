@@ -15,12 +15,16 @@ from typing import Any
 import pytest
 
 from apps.fleet.services import nodes_ensure
+from apps.incidents.models import Incident
+from apps.journal.choices import StreamKey
+from apps.journal.selectors import events_latest
 from apps.remediation import selectors, services, tasks
 from apps.remediation.launchers import webhook
 from apps.remediation.models import Order
 from apps.runs.selectors import attempt_by_id, attempts_of, run_by_id
-from apps.runs.services import attempt_open
+from apps.runs.services import attempt_end, attempt_open, attempt_progress, status_update
 from tests.remediation.conftest import is_watched
+from tests.remediation.test_restart import incident_open
 
 
 class Receiver:
@@ -29,9 +33,11 @@ class Receiver:
     def __init__(self) -> None:
         self.posts: list[tuple[dict[str, Any], bytes, str]] = []
         self.gets: list[str] = []
-        self.answers: list[tuple[int, dict[str, Any]]] = [(200, {"receipt": "job-77"})]
-        self.known: tuple[int, dict[str, Any]] = (404, {})
+        self.answers: list[tuple[int, dict[str, Any] | bytes]] = [(200, {"receipt": "job-77"})]
+        self.known: tuple[int, dict[str, Any] | bytes] = (404, {})
         self.pause_s = 0.0
+        self.drip_s = 0.0
+        self.heads = 0
         self.headers: dict[str, str] = {}
         receiver = self
 
@@ -47,14 +53,22 @@ class Receiver:
                 receiver.gets.append(self.path)
                 self.answer(*receiver.known)
 
-            def answer(self, status: int, words: dict[str, Any]) -> None:
-                content = json.dumps(words).encode()
+            def answer(self, status: int, words: dict[str, Any] | bytes) -> None:
+                content = words if isinstance(words, bytes) else json.dumps(words).encode()
                 self.send_response(status)
+                for at in range(receiver.heads):  # one line of the head at a time, each in time
+                    self.flush_headers()
+                    time.sleep(0.05)
+                    self.send_header(f"X-{at}", "a")
                 for name, value in {**receiver.headers, "Content-Length": str(len(content))}.items():
                     self.send_header(name, value)
                 self.end_headers()
                 with suppress(BrokenPipeError, ConnectionResetError):  # the sender was killed meanwhile
-                    self.wfile.write(content)
+                    for at in range(len(content)) if receiver.drip_s else ():
+                        time.sleep(receiver.drip_s)
+                        self.wfile.write(content[at : at + 1])
+                    if not receiver.drip_s:
+                        self.wfile.write(content)
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -90,6 +104,18 @@ def carry_out(action: Any, *, now: datetime | None = None) -> Any:
     outcome = tasks.launchers.order_carry_out(claimed)
     services.order_settle(order_id=order.id, claim=claimed.claim, outcome=outcome, now=moment)
     return selectors.action_by_id(action.id)
+
+
+def goodbye(run: Any) -> None:
+    """Let the run's program say that it was cancelled, as one does that is asked to leave."""
+    attempt_end(
+        attempt_id=run.attempt_id,
+        reason="CANCELLED",
+        authority="CLIENT",
+        by="n",
+        source="SENDER",
+        now=datetime.now(UTC),
+    )
 
 
 def look(order_id: int) -> None:
@@ -163,6 +189,35 @@ class TestAnswer:
         assert (old.reason, old.authority) == ("PLANNED", "ORDER")
         assert (attempt.id, is_new) == (new.id, False)
         assert done.state == "SUCCEEDED"
+
+    @pytest.mark.parametrize("kind", ["STOP_RUN", "RESTART_RUN"])
+    @pytest.mark.parametrize(("hang", "reason"), [("", "planned stop"), ("CONFIRMED", "hung")])
+    def test_the_end_that_an_order_brings_is_told_once_though_the_program_tells_of_it_first(
+        self, hooked: Any, receiver: Receiver, ask: Callable[..., Any], kind: str, hang: str, reason: str
+    ) -> None:
+        status_update(run_id=hooked.id, hang=hang)
+        action = ask(kind, run_by_id(hooked.id))
+        order = services.order_claim(order_id=action.orders[0].id, now=datetime.now(UTC))
+        assert order is not None
+
+        goodbye(hooked)
+        outcome = tasks.launchers.order_carry_out(order)
+        services.order_settle(order_id=order.id, claim=order.claim, outcome=outcome, now=datetime.now(UTC))
+
+        ends = events_latest(StreamKey.run(hooked.id), kinds=["attempt.ended", "attempt.reason"], limit=9)
+        assert [row.text for row in ends] == [f"Attempt 1 ended: {reason}"]
+        assert attempt_by_id(hooked.attempt_id).authority == "ORDER"
+
+    def test_a_program_that_is_cancelled_before_an_order_is_out_or_after_it_was_refused_was_cancelled(
+        self, hooked: Any, receiver: Receiver, ask: Callable[..., Any], make_attempt: Callable[..., Any]
+    ) -> None:
+        receiver.answers = [(422, {})]
+        carry_out(ask("STOP_RUN", hooked))
+        ask("STOP_RUN", hooked)
+
+        goodbye(hooked)
+
+        assert attempt_by_id(hooked.attempt_id).reason == "CANCELLED"
 
     @pytest.mark.parametrize("status", [400, 403, 404, 409, 422, 429])
     def test_4xx_is_refused_and_nothing_was_done(
@@ -298,6 +353,185 @@ class TestAnswer:
 
         assert done.state == "FAILED"
         assert run_by_id(hooked.id).attempt_id == hooked.attempt_id
+
+    @pytest.fixture
+    def doubted(self, hooked: Any, receiver: Receiver, ask: Callable[..., Any]) -> Any:
+        """A restart of which nobody knows whether the receiver carried it out."""
+        receiver.answers = [(500, {})]
+        return carry_out(ask("RESTART_RUN", hooked))
+
+    def settle(self, action: Any, who: Any, outcome: str = "SUCCEEDED") -> Any:
+        words = {"outcome": outcome, "reason": "The receiver's log says that it did"}
+        return services.action_settle(principal=who, action_id=action.id, now=datetime.now(UTC), **words)
+
+    def test_a_person_s_word_that_it_was_done_does_what_a_receipt_does(
+        self, hooked: Any, doubted: Any, ask: Callable[..., Any], who: Any, work: Any, reports: Any
+    ) -> None:
+        incident = incident_open(hooked, "hang")
+        watched = self.settle(doubted, who)
+        state_meanwhile = run_by_id(hooked.id).state
+        with pytest.raises(services.ActionOpen):
+            ask("RESTART_RUN", run_by_id(hooked.id))
+        reports(hooked)
+        done = work(doubted.id)
+
+        old, new = reversed(attempts_of(hooked.id))
+        assert is_watched(watched)
+        assert watched.attempt_id == new.id
+        assert state_meanwhile == "RESTARTING"
+        assert (old.reason, old.authority, new.state) == ("PLANNED", "ORDER", "OPEN")
+        assert (done.state, done.decided_by) == ("SUCCEEDED", "operator")
+        assert Incident.objects.get(pk=incident).state == "MITIGATED"
+
+    def test_what_a_person_settled_stays_settled(self, hooked: Any, doubted: Any, who: Any) -> None:
+        self.settle(doubted, who)
+
+        with pytest.raises(services.ActionMoved) as refused:
+            self.settle(doubted, who, "FAILED")
+
+        after = selectors.action_by_id(doubted.id)
+        assert refused.value.http_status == 409
+        assert refused.value.message == (
+            "operator has said already that it was carried out, and that stands; the action is running."
+        )
+        assert is_watched(after)
+        assert [row.state for row in after.orders] == ["DONE"]
+
+    def test_a_start_that_is_watched_is_in_no_doubt(
+        self, hooked: Any, receiver: Receiver, ask: Callable[..., Any], who: Any
+    ) -> None:
+        receiver.answers = [(200, {"receipt": "job-78"})]
+        action = carry_out(ask("RESTART_RUN", hooked))
+        assert is_watched(action)
+
+        with pytest.raises(services.ActionMoved) as refused:
+            self.settle(action, who, "FAILED")
+
+        after = selectors.action_by_id(action.id)
+        said = [row.text for row in events_latest(StreamKey.run(hooked.id), limit=500)]
+        assert "the start was carried out" in refused.value.message
+        assert is_watched(after)
+        assert not [text for text in said if "was not carried out" in text]
+
+    def test_a_start_that_says_nothing_is_waited_for_no_longer_once_somebody_says_so(
+        self, hooked: Any, receiver: Receiver, ask: Callable[..., Any], who: Any
+    ) -> None:
+        receiver.answers = [(200, {"receipt": "job-79"}), (200, {"receipt": "job-79"})]
+        action = carry_out(ask("RESTART_RUN", hooked))
+        assert action.waits_for_report
+
+        done = self.settle(action, who)
+
+        assert (done.state, done.decided_by) == ("SUCCEEDED", "operator")
+        assert not done.waits_for_report
+        assert ask("STOP_RUN", hooked).state in ("REQUESTED", "RUNNING")  # the run can be acted on again
+
+    @pytest.mark.parametrize("key", ["order:{}", "order:{}/worker-1", "slurm:77.0.0"])
+    @pytest.mark.parametrize("by", ["a person", "the receiver"])
+    def test_a_program_that_reported_meanwhile_is_what_was_started(
+        self, hooked: Any, receiver: Receiver, doubted: Any, who: Any, key: str, by: str
+    ) -> None:
+        attempt_end(
+            attempt_id=hooked.attempt_id,
+            reason="UNKNOWN",
+            authority="SILENCE",
+            by="t",
+            source="API",
+            now=datetime.now(UTC),
+        )
+        mine = key.format(receiver.posts[0][0]["order"])
+        begun, _ = attempt_open(
+            run_id=hooked.id, key=mine, world_size=4, by="sender", source="SENDER", now=datetime.now(UTC)
+        )
+
+        if by == "a person":
+            self.settle(doubted, who)
+        else:
+            receiver.known = (200, {"receipt": "job-78"})
+            look(doubted.orders[0].id)
+
+        assert selectors.action_by_id(doubted.id).attempt_id == begun.id
+        assert [(row.number, row.state) for row in attempts_of(hooked.id)] == [(2, "OPEN"), (1, "ENDED")]
+
+    def test_a_program_that_is_through_before_the_receiver_is_heard_was_started_too(
+        self, hooked: Any, receiver: Receiver, doubted: Any
+    ) -> None:
+        key = f"order:{receiver.posts[0][0]['order']}"
+        begun, _ = attempt_open(
+            run_id=hooked.id, key=key, world_size=4, by="s", source="SENDER", now=datetime.now(UTC), force=True
+        )
+        attempt_progress(attempt_id=begun.id, first_step=1, last_step=9, now=datetime.now(UTC))
+        attempt_end(
+            attempt_id=begun.id, reason="FINISHED", authority="CLIENT", by="s", source="SENDER", now=datetime.now(UTC)
+        )
+        receiver.known = (200, {"receipt": "job-78"})
+
+        look(doubted.orders[0].id)
+        services.action_watch(action_id=doubted.id, now=datetime.now(UTC) + timedelta(minutes=1))
+
+        assert selectors.action_by_id(doubted.id).state == "SUCCEEDED"
+        assert [row.reason for row in attempts_of(hooked.id)] == ["FINISHED", "SUPERSEDED"]
+
+    @pytest.mark.parametrize(
+        ("body", "receipt"),
+        [
+            (b'{"receipt": "a\\u0000b"}', "a\ufffdb"),
+            (b'{"receipt": "a\\ud800b"}', ""),
+            (b'{"receipt": "job\\n7"}', "job 7"),
+            (b"[" * 100_000, ""),
+            (b'{"receipt": ' + b"[" * 60_000, ""),
+            (b'{"receipt": NaN}', ""),
+            (b'{"receipt": {"job": 7}}', ""),
+            (b'{"receipt": true}', ""),
+            (b'{"receipt": 77}', "77"),
+            (b'{"receipt": "' + b"x" * 200_000 + b'"}', ""),
+            (b"\xff\xfe", ""),
+        ],
+    )
+    def test_a_yes_is_a_yes_whatever_stands_in_it(
+        self, hooked: Any, receiver: Receiver, ask: Callable[..., Any], body: bytes, receipt: str
+    ) -> None:
+        receiver.answers = [(200, body)]
+
+        done = carry_out(ask("RESTART_RUN", hooked))
+
+        assert is_watched(done)
+        assert done.orders[0].receipt["receipt"] == receipt
+
+    @pytest.mark.parametrize("body", [b'{"message": "a\\u0000b"}', b"[" * 100_000, b'{"message": {"a": [1]}}'])
+    def test_a_no_is_a_no_and_a_doubt_is_read_back_whatever_stands_in_it(
+        self, hooked: Any, receiver: Receiver, ask: Callable[..., Any], body: bytes
+    ) -> None:
+        receiver.answers, receiver.known = [(422, body), (500, body)], (200, body)
+
+        refused = carry_out(ask("RESTART_RUN", hooked))
+        doubted = carry_out(ask("RESTART_RUN", hooked))
+        look(doubted.orders[0].id)
+
+        assert (refused.state, doubted.state) == ("REFUSED", "UNCERTAIN")
+        assert is_watched(selectors.action_by_id(doubted.id))
+
+    def test_a_receiver_that_never_ends_its_answer_does_not_hold_up_the_others(
+        self, hooked: Any, receiver: Receiver, ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(webhook, "ANSWER_S", 0.3)
+        receiver.drip_s = 0.05  # each byte comes in time
+
+        done = carry_out(ask("RESTART_RUN", hooked))
+
+        assert done.state == "UNCERTAIN"
+        assert "did not end in time" in done.orders[0].error
+
+    def test_a_head_that_never_ends_holds_nobody_up_and_is_in_doubt(
+        self, hooked: Any, receiver: Receiver, ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(webhook, "ANSWER_S", 0.3)
+        receiver.heads = 90  # fewer than a reader of heads takes
+
+        done = carry_out(ask("RESTART_RUN", hooked))
+
+        assert done.state == "UNCERTAIN"
+        assert "did not end in time" in done.orders[0].error
 
     def test_an_answer_that_is_no_json_is_still_a_receipt(
         self, hooked: Any, receiver: Receiver, ask: Callable[..., Any]

@@ -2,13 +2,17 @@
 
 from collections.abc import Callable
 from datetime import datetime
+from threading import Thread
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
+from django.db import connection, transaction
 
 from apps.common.ids import id_write
 from apps.runs.selectors import checkpoint_newest_trusted, checkpoints_of, run_by_id
 from apps.runs.services import CheckpointFact, attempt_end, checkpoint_note, checkpoint_trust_set, status_update
+from tests.locks import blocks_somebody
 
 Note = Callable[..., bool]
 
@@ -148,3 +152,23 @@ def test_a_listing_of_saves_is_read_in_pages(note: Note, attempt: Any, api: Call
 
     assert [row["step"] for row in page["results"]] == [300, 200]
     assert ([row["step"] for row in rest["results"]], rest["next"]) == ([100], None)
+
+
+@pytest.mark.django_db(transaction=True)
+class TestTwoAtOnce:
+    def test_a_save_that_is_told_while_doubt_is_cast_is_suspect(self, run: Any, note: Note, attempt: Any) -> None:
+        def doubt() -> None:
+            checkpoint_trust_set(run_id=run.id, after_step=150, attempt_id=attempt.id)
+            connection.close()
+
+        doubting = Thread(target=doubt)
+        with transaction.atomic():
+            note(200, "SAVED")
+            doubting.start()
+            until = monotonic() + 10
+            while doubting.is_alive() and not blocks_somebody() and monotonic() < until:
+                sleep(0.01)
+        doubting.join(10)
+
+        assert trusts(run.id) == {200: "SUSPECT"}
+        assert checkpoint_newest_trusted(run.id) is None

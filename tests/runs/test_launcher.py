@@ -22,6 +22,15 @@ class TestLauncherChecked:
         assert setting is not None
         assert setting.command == tuple(LOCAL["command"])
 
+    def test_its_limits_are_kept(self) -> None:
+        limits = {"nice": 10, "memory_mib": 4096, "open_files": 1024, "core_mib": 0, "output_mib": 8}
+
+        stored, _ = launcher_checked({**LOCAL, "limits": limits})
+
+        assert stored["limits"] == limits
+        assert (setting := launcher_of(stored)) is not None
+        assert setting.limits == limits
+
     def test_an_empty_one_takes_it_away(self) -> None:
         assert launcher_checked({}) == ({}, [])
         assert launcher_of({}) is None
@@ -47,6 +56,13 @@ class TestLauncherChecked:
             {**LOCAL, "stop_grace_s": -1},
             {**LOCAL, "stop_grace_s": True},
             {**LOCAL, "zone": "Mars/Olympus"},
+            {**LOCAL, "limits": {"memory": 4}},
+            {**LOCAL, "limits": {"nice": -5}},
+            {**LOCAL, "limits": {"memory_mib": 1}},
+            {**LOCAL, "limits": {"open_files": True}},
+            {**LOCAL, "limits": {"output_mib": "64"}},
+            {**LOCAL, "limits": [1]},
+            {"kind": "WEBHOOK", "url": "http://host/", "limits": {"nice": 5}},
             {"kind": "WEBHOOK"},
             {"kind": "WEBHOOK", "url": "file:///etc/passwd"},
             {"kind": "WEBHOOK", "url": "http://"},

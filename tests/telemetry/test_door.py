@@ -12,7 +12,7 @@ import pytest
 from django.db import connection
 
 from apps.common.ids import id_write
-from apps.telemetry.door import commit
+from apps.telemetry.door import commit, pulse
 from apps.telemetry.door.commit import Committer
 from apps.telemetry.models import DoorBeat, FoldCall, Inbox
 from tests.telemetry.callers import door_open
@@ -405,13 +405,29 @@ class TestBackPressure:
             await caller.post(path, report())
             beat = await until(lambda: DoorBeat.objects.filter(accepting_since__isnull=False).first())
             settings.PACELINE_LIMITS = {**settings.PACELINE_LIMITS, "inbox_rows": 0}
-            full = await until(lambda: DoorBeat.objects.filter(accepting_since__isnull=True).first())
+            full = await until(lambda: DoorBeat.objects.filter(accepting_since__isnull=True, inbox_rows=1).first())
             settings.PACELINE_LIMITS = {**settings.PACELINE_LIMITS, "inbox_rows": 10}
             again = await until(lambda: DoorBeat.objects.filter(accepting_since__isnull=False).first())
 
         assert full.inbox_rows == 1
         assert again.accepting_since > beat.accepting_since
         assert not DoorBeat.objects.exists()  # a door that closes in good order takes its row along
+
+    async def test_the_heartbeat_keeps_its_period_while_counting_is_slow(
+        self, path: str, token: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        slow = "SELECT count(id), 0::int8, min(received_at) FROM pg_sleep(20) LEFT JOIN telemetry_inbox ON true"
+        monkeypatch.setattr(pulse, "_COUNT", slow)  # longer than a door may be silent before it counts as blind
+
+        async with door_open(token) as caller:
+            await caller.post(path, report())
+            beats = [await until(lambda: DoorBeat.objects.first())]
+            for _ in range(3):
+                last = beats[-1].last_beat_at
+                beats.append(await until(lambda last=last: DoorBeat.objects.filter(last_beat_at__gt=last).first()))
+
+        assert len({beat.last_beat_at for beat in beats}) == 4
+        assert {beat.instance for beat in beats} == {beats[0].instance}
 
 
 async def until(holds: Callable[[], Any], seconds: float = 10.0) -> Any:

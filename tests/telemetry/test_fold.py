@@ -11,11 +11,12 @@ import numpy as np
 import orjson
 import pytest
 
-from apps.fleet.selectors import nodes_by_id
+from apps.fleet.selectors import nodes_by_id, nodes_of
 from apps.journal.choices import StreamKey
 from apps.journal.selectors import events_after
 from apps.runs.selectors import checkpoints_of, placement_of
 from apps.telemetry.models import Column, Folded, HotBlock, Inbox, NonFinite, Refusal, Series
+from apps.telemetry.selectors import ranks_now
 from apps.telemetry.selectors.columns import columns_settled
 from apps.telemetry.selectors.facts import facts_of
 from apps.telemetry.services.fold import inbox_fold
@@ -264,6 +265,44 @@ class TestRefusals:
         assert places is not None
         assert nodes_by_id({int(places.nodes[1])}).popitem()[1].name == "trn009"
 
+    def test_a_place_of_a_rank_that_the_attempt_has_not_is_refused_and_makes_no_node(
+        self, site: Site, run: Any, attempt: Any
+    ) -> None:
+        site.put(
+            placement=[{"rank": 8, "node": "trn099"}, {"rank": 9, "node": "trn099"}, {"rank": 1, "node": "trn009"}]
+        )
+
+        site.fold()
+
+        row, places = Refusal.objects.get(), placement_of(attempt.id)
+        assert (row.reason, row.count, row.sample) == ("RANK_OUTSIDE", 2, "placement of rank 8 of 8")
+        assert places is not None
+        assert nodes_by_id({int(places.nodes[1])}).popitem()[1].name == "trn009"
+        assert "trn099" not in {node.name for node in nodes_of(cluster_id=run.cluster_id)}
+
+    @pytest.mark.parametrize(
+        ("said", "sample"),
+        [
+            ({"signal": -99}, "exit of rank 3: signal -99"),
+            ({"signal": 0}, "exit of rank 3: signal 0"),
+            ({"signal": 200}, "exit of rank 3: signal 200"),
+            ({"signal": 2**31}, "exit of rank 3: signal 2147483648"),
+            ({"code": -99}, "exit of rank 3: code -99"),
+            ({"code": 2**31}, "exit of rank 3: code 2147483648"),
+        ],
+    )
+    def test_an_exit_by_a_signal_that_is_none_is_refused_and_told_of_without_it(
+        self, site: Site, said: dict[str, int], sample: str
+    ) -> None:
+        site.put(events=[{"kind": "exit", "rank": 3, "text": "x", **said}])
+        (waiting,) = facts_of(site.attempt_id)
+
+        site.fold()
+
+        (row,), (fact,) = Refusal.objects.all(), facts_of(site.attempt_id)
+        assert (row.reason, row.count, row.sample) == ("SIGNAL", 1, sample)
+        assert {(one.rank, one.code, one.signal) for one in (waiting, fact)} == {(3, None, None)}
+
     @pytest.mark.parametrize(
         "odd",
         [
@@ -287,6 +326,44 @@ class TestRefusals:
         assert places is not None
         assert nodes_by_id({int(places.nodes[0])}).popitem()[1].name == "trn009"
         assert places.coords.get("0", {}) == ({"tp": 2} if "coords" in odd else {})
+
+    def test_a_number_that_is_none_costs_neither_its_save_nor_its_beat_nor_its_exit(
+        self, site: Site, attempt: Any, now: datetime
+    ) -> None:
+        # As Python's own writer puts it: bare NaN and Infinity.
+        parts = (
+            b'"checkpoints":[{"step":5,"state":"SAVED","duration_s":NaN,"queue_s":2.5}],'
+            b'"beats":[{"rank":2,"step":6,"phase":"compute","phase_age_s":NaN}],'
+            b'"events":[{"kind":"exit","rank":3,"code":NaN,"signal":9}]'
+        )
+        site.put_raw(b'{"sender":"trn001","boot":"b","seq":1,' + parts + b"}")
+        (before,), waiting = facts_of(site.attempt_id), ranks_now(site.attempt_id, now)
+
+        site.fold()
+
+        (save,), (fact,), folded = (
+            checkpoints_of(attempt_id=attempt.id, limit=9),
+            facts_of(site.attempt_id),
+            ranks_now(site.attempt_id, now),
+        )
+        assert (save.step, save.saved_at, save.duration_s, save.queue_s) == (5, now, None, 2.5)
+        assert {(one.rank, one.code, one.signal) for one in (before, fact)} == {(3, None, 9)}
+        assert [(one.ranks.tolist(), one.step.tolist()) for one in (waiting, folded)] == [([2], [6])] * 2
+        assert (Refusal.objects.get().reason, Refusal.objects.get().count) == ("UNREADABLE", 3)
+
+    def test_of_whom_something_is_told_must_be_readable(self, site: Site, attempt: Any, now: datetime) -> None:
+        site.put(
+            checkpoints=[{"step": "nan", "state": "SAVED"}],
+            beats=[{"rank": 2, "step": "nan"}],
+            events=[{"kind": "exit", "rank": "nan", "code": 1}],
+        )
+        before = facts_of(site.attempt_id)
+
+        site.fold()
+
+        assert (before, facts_of(site.attempt_id), checkpoints_of(attempt_id=attempt.id, limit=9)) == ([], [], [])
+        assert ranks_now(site.attempt_id, now).ranks.tolist() == []
+        assert (Refusal.objects.get().reason, Refusal.objects.get().count) == ("UNREADABLE", 3)
 
     def test_a_clock_that_is_ahead_tells_times_that_can_be(self, site: Site, now: datetime) -> None:
         told = (now + timedelta(hours=3)).isoformat()

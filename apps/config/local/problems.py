@@ -92,7 +92,10 @@ def problem_of_os_error(error: OSError, folder: Path) -> LocalProblem:
 
 
 def last_words(log: Path, *, lines: int = 1, window_bytes: int = 8192) -> str:
-    """Return the last `lines` lines with text of `log`, joined; an absent log has none."""
+    """Return the last `lines` lines with text of `log`, joined; an absent log has none.
+
+    A command's refusal is a sentence; the name of Django's error before it is for nobody.
+    """
     try:
         with log.open("rb") as file:
             size_bytes = file.seek(0, 2)
@@ -100,7 +103,7 @@ def last_words(log: Path, *, lines: int = 1, window_bytes: int = 8192) -> str:
             text = file.read().decode("utf-8", "replace")
     except OSError:
         return ""
-    spoken = [line.strip() for line in text.splitlines() if line.strip()]
+    spoken = [line.strip().removeprefix("CommandError: ") for line in text.splitlines() if line.strip()]
     return " | ".join(spoken[-lines:])
 
 

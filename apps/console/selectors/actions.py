@@ -1,12 +1,13 @@
 """The confirm page and an action's own page: columns of moments, the words of the button, the stepper."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from apps.console import words
 from apps.console.selectors.suspects import act_label, cheapest
-from apps.remediation.choices import ACTION_TOKENS, ActionKind, ActionState, Moment
+from apps.remediation.choices import ACTION_TOKENS, AT_A_SAVE, ActionKind, ActionState, Moment
 from apps.remediation.selectors import ActionRow, DowntimeFrom, Milestone, Preview, Price
 from apps.remediation.selectors.prices import choice_needed, resume_step_default
 
@@ -26,11 +27,13 @@ class MomentColumn:
     pace_at: datetime | None
     chosen: bool
     cheapest: bool = False
+    spread: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfirmPage:
-    """A preview as the confirm page shows it."""
+    """A preview as the confirm page shows it. `shown` are fields of its form: the checkpoint that is gone on from unless
+    somebody chooses, and per moment what the page says that is lost, so that what is pressed is what was shown."""
 
     preview: Preview
     title: str
@@ -42,6 +45,8 @@ class ConfirmPage:
     downtime: str
     saves: tuple[tuple[str, str, bool], ...]
     must_choose: bool
+    unmeasured: bool
+    shown: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +84,62 @@ def confirm_page(preview: Preview, *, when: str, now: datetime, from_step: int |
         waits=waits,
         when=str(chosen),
         downtime=_downtime(preview),
-        saves=_saves(preview, from_step),
+        saves=_saves(preview, from_step, by_moment.get(Moment(chosen)) if columns else None),
         must_choose=_must_choose(preview),
+        unmeasured=any(_unmeasured(column.price) for column in columns),
+        shown=_shown(preview, columns, from_step),
         button=next((column.button for column in columns if column.chosen), _button(preview, str(chosen))),
     )
+
+
+def _shown(preview: Preview, columns: Sequence[MomentColumn], from_step: int | None) -> tuple[tuple[str, str], ...]:
+    if preview.kind != ActionKind.RESTART_RUN or preview.run is None:
+        return ()
+    default = resume_step_default(preview.run)
+    costs = (
+        [] if from_step is not None else [(f"shown_{column.moment}", lost_words(column.price)) for column in columns]
+    )
+    return (("shown_step", "" if default is None else str(default)), *costs)
+
+
+def lost_words(price: Price | None) -> str:
+    """Return what is lost at a price: the steps to do again and the GPU-hours, as far as they are known."""
+    if price is None or price.steps is None:
+        return words.about_gpu_hours(price.gpu_hours) if price is not None and price.gpu_hours is not None else ""
+    cost = f" ({words.about_gpu_hours(price.gpu_hours)})" if price.gpu_hours is not None else ""
+    return words.count(price.steps, "step") + cost
+
+
+def moved_words(facts: Mapping[str, Any], *, page: ConfirmPage, shown: str) -> str:
+    """Return the sentence that asks again where another checkpoint than was shown would be gone on from.
+
+    `facts`: of the error; `page`: how things stand now; `shown`: what the page said that is lost, empty if nothing.
+    """
+    step = facts.get("from_step")
+    what = (
+        "A newer save completed while this stood open"
+        if facts.get("newer")
+        else ("The save that stood here can no longer be trusted")
+    )
+    where = f": step {words.whole(step)}" if step is not None else ""
+    price = page.preview.price_at(page.when)
+    now = lost_words(price)
+    if price is not None and price.moment in AT_A_SAVE and price.from_step is not None:
+        where += f"; the next one is about step {words.whole(price.from_step)}"
+    lost = f", lost now {now}" + (f" instead of {shown}" if shown else "") if now else ""
+    return f"{what}{where}{lost}. Look again and confirm."
+
+
+def _unmeasured(price: Price) -> bool:
+    parts = (
+        price.steps,
+        price.redo_gpu_hours,
+        price.save_gpu_hours,
+        price.downtime_s,
+        price.gpu_hours,
+        price.full_pace_s,
+    )
+    return any(part is None for part in parts)
 
 
 def _must_choose(preview: Preview) -> bool:
@@ -90,10 +147,16 @@ def _must_choose(preview: Preview) -> bool:
     return preview.kind == ActionKind.RESTART_RUN and run is not None and bool(choice_needed(run, None))
 
 
-def _saves(preview: Preview, from_step: int | None) -> tuple[tuple[str, str, bool], ...]:
-    """Return what can be gone on from as options: value, words, chosen. Nothing where there is nothing to choose."""
+def _saves(preview: Preview, from_step: int | None, price: Price | None) -> tuple[tuple[str, str, bool], ...]:
+    """Return what can be gone on from as options: value, words, chosen. Nothing where there is nothing to choose.
+
+    Who waits for a save goes on from it: there is no other choice then.
+    """
     if preview.kind != ActionKind.RESTART_RUN or preview.run is None or not preview.checkpoints:
         return ()
+    if price is not None and price.moment in AT_A_SAVE:
+        where = f", about step {words.whole(price.from_step)}" if price.from_step is not None else ""
+        return (("", f"the save it waits for{where}", True),)
     default = resume_step_default(preview.run)
     first = f"step {words.whole(default)}, the newest that can be trusted" if default is not None else "choose …"
     if default is None and not _must_choose(preview):
@@ -143,7 +206,14 @@ def _column(price: Price, preview: Preview, *, chosen: bool, now: datetime, leas
         pace_at=now + timedelta(seconds=price.full_pace_s) if price.full_pace_s is not None else None,
         chosen=chosen,
         cheapest=price is least and price.gpu_hours is not None,
+        spread=_spread(price),
     )
+
+
+def _spread(price: Price) -> str:
+    """Return between what a downtime lay, nothing where that is one figure."""
+    low, high = words.minutes(price.downtime_low_s), words.minutes(price.downtime_high_s)
+    return f"{low} to {high}" if low != high else ""
 
 
 def _waits(preview: Preview) -> tuple[tuple[str, str], ...]:
@@ -158,26 +228,37 @@ def _waits(preview: Preview) -> tuple[tuple[str, str], ...]:
 def _button(preview: Preview, moment: str) -> str:
     if preview.kind == ActionKind.RESTART_RUN:
         return act_label(moment, excludes=bool(preview.exclude)).removesuffix("…")
-    node = preview.node.name if preview.node else ""
-    slug = preview.run.slug if preview.run else ""
+    later = "" if preview.kind != ActionKind.STOP_RUN else " now" if moment == Moment.NOW else " after the save"
+    return f"{_title(preview)}{later}"
+
+
+def _title(preview: Preview) -> str:
+    return _what(
+        preview.kind,
+        run=preview.run.slug if preview.run else "",
+        node=preview.node.name if preview.node else "",
+        names=[row.name for row in preview.exclude],
+    )
+
+
+def action_title(action: ActionRow) -> str:
+    """Return what an action does, in the words of the button it was asked for with."""
+    names = [name for _, name in action.nodes]
+    return _what(action.kind, run=action.run or "", node=action.node or ", ".join(names), names=names)
+
+
+def _what(kind: str, *, run: str, node: str, names: Sequence[str]) -> str:
+    if kind == ActionKind.RESTART_RUN:
+        return f"Exclude {', '.join(names)} and restart {run}" if names else f"Restart {run}"
     plain = {
-        ActionKind.STOP_RUN: f"Stop {slug}" + (" now" if moment == Moment.NOW else " after the save"),
+        ActionKind.STOP_RUN: f"Stop {run}",
         ActionKind.CHECKPOINT_NOW: "Save a checkpoint now",
         ActionKind.EXCLUDE_NODE: f"Exclude {node}",
         ActionKind.READMIT_NODE: f"Take {node} back",
         ActionKind.CHECK_NODE: f"Check {node}",
+        ActionKind.RECORD_DONE: "Record what was done by hand",
     }
-    return plain.get(ActionKind(preview.kind), "Go on")
-
-
-def _title(preview: Preview) -> str:
-    slug = preview.run.slug if preview.run else ""
-    names = ", ".join(row.name for row in preview.exclude)
-    if preview.kind == ActionKind.RESTART_RUN:
-        return f"Exclude {names} and restart {slug}" if names else f"Restart {slug}"
-    return (
-        _button(preview, "")[: -len(" after the save")] if preview.kind == ActionKind.STOP_RUN else _button(preview, "")
-    )
+    return plain[ActionKind(kind)]
 
 
 def _sentence(preview: Preview) -> str:

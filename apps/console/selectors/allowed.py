@@ -42,7 +42,8 @@ def allowed_of(run: RunRow, *, who: Principal, now: datetime) -> Allowed:
         if run.launcher.get("kind")
         else "none; commands to copy instead",
         exclusions=blast.words if blast else "not known",
-        spares=restart.spares[:6] if restart else (),
+        # Of a run that does not run its own nodes are free as well, and no spares of it.
+        spares=restart.spares[:6] if restart and run.attempt_state == "OPEN" else (),
         layout=" · ".join(layout),
         buttons=tuple(_buttons(run, restart, proposed=_proposed(run, now=now), who=who)),
         actions=tuple(actions_listed(actions_of(run_id=run.id, limit=5))),
@@ -71,14 +72,16 @@ def _buttons(run: RunRow, restart: Preview | None, *, proposed: set[str], who: P
         price = "starts where the newest trusted checkpoint is"
         if restart.choose or (best is not None and is_open):
             price = price_words(best, choose=bool(restart.choose)) if best is not None else restart.choose
+        label = (
+            "Restart without excluding…" if proposed else act_label("", excludes=False) if is_open else "Start again…"
+        )
+        if not restart.can:
+            label = "Restart it yourself…" if is_open else "Start it yourself…"
+            price = f"the commands stand ready: {by_hand_words(restart.why_not)}"
         made.append(
             ActButton(
-                label="Restart without excluding…"
-                if proposed
-                else act_label("", excludes=False)
-                if is_open
-                else "Start again…",
-                price=price if restart.can else f"{price}; {by_hand_words(restart.why_not)}",
+                label=label,
+                price=price,
                 href=confirm_href(run, kind="RESTART_RUN", when=""),
                 primary=False,
                 off=off,

@@ -12,7 +12,7 @@ from apps.engine.estimates.retry_chains import (
     nodes_in_common,
     success_of,
 )
-from apps.runs.choices import AUTOMATIC, FAILURES, EndReason, StartedBy
+from apps.runs.choices import AUTOMATIC, FAILURES, EndReason, RunState, StartedBy
 from apps.runs.limits import limit_value, limits_in_force
 from apps.runs.selectors import RunRow, TryRow, chains_listed
 
@@ -67,6 +67,8 @@ def chain_page(run: RunRow) -> ChainPage:
     limit = limits_in_force(run.limits)["restart_limit"]
     common = nodes_in_common(nowhere)
     links = links_of(tries)
+    # The newest chain is over when it has arrived or was given up; between two attempts it goes on.
+    is_over = bool(rows) and (rows[-1].attempt.reason == EndReason.FINISHED or run.state == RunState.GAVE_UP)
     lines = [
         _line(row, link.interval_s, link.downtime_s, link.gained_steps) for row, link in zip(rows, links, strict=True)
     ]
@@ -80,24 +82,24 @@ def chain_page(run: RunRow) -> ChainPage:
         common=common[:NODES_SHOWN],
         common_more=max(0, len(common) - NODES_SHOWN),
         interval=intervals_of(tries),
-        success=success_of([[row.launched() for row in chain] for chain in chains]),
+        success=success_of([[row.launched() for row in chain] for chain in chains if chain is not rows or is_over]),
     )
 
 
 def _line(row: TryRow, interval_s: float | None, downtime_s: float | None, gained: int | None) -> ChainLine:
     one = row.attempt
     reason = EndReason(one.reason) if one.reason else None
-    token = "busy" if one.ended_at is None else "done" if reason == EndReason.FINISHED else "idle"
+    token = "ok" if one.ended_at is None else "done" if reason == EndReason.FINISHED else "idle"
     return ChainLine(
         id=one.id,
         number=one.number,
         began_at=one.started_at,
         by=StartedBy(row.by).label,
-        by_name=row.by_name,
+        by_name="" if row.by == StartedBy.PACELINE else row.by_name,
         automatic=row.by in AUTOMATIC,
         interval_s=interval_s,
         downtime_s=downtime_s,
-        from_step=one.resumed_from_step,
+        from_step=one.first_step if one.resumed_from_step is None and one.number == 1 else one.resumed_from_step,
         last_step=one.last_step,
         gained_steps=gained,
         outcome="open" if one.ended_at is None else reason.label if reason is not None else "unknown",

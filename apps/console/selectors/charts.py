@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+from numpy.typing import NDArray
 
 from apps.console import figures
 from apps.console.figures import Flag, Line
@@ -14,6 +16,7 @@ from apps.diagnosis.selectors import findings_of
 from apps.engine.tiles.metrics import metric_of
 from apps.runs.selectors import AttemptRow, RunRow, attempts_of
 from apps.telemetry.selectors import metrics_of, nonfinite_of
+from apps.telemetry.selectors.counted import token_ranks
 from apps.telemetry.selectors.lines import Line as Read
 from apps.telemetry.selectors.lines import line_open, line_read
 from apps.telemetry.selectors.stitched import spans_of
@@ -23,6 +26,8 @@ MOST_SPANS = 40
 """Attempts of one chart; of a run with more the newest are drawn."""
 
 Query = Mapping[str, str]
+NONE = np.full(1, np.nan)
+Values = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,7 @@ def charts_listed(run: RunRow) -> list[tuple[str, str]]:
     return [
         (name, chart.title)
         for name, chart in UNDER.items()
-        if chart.metric in sent and (name != "tokens" or run.tokens_per_step)
+        if chart.metric in sent and (name != "tokens" or run.tokens_per_step or "tokens" in sent)
     ]
 
 
@@ -126,14 +131,21 @@ def _stitched(
 
 
 def _over_the_run(run: RunRow, chart: Chart, *, of_tokens: bool) -> go.Figure:
-    drawn = [
-        _line(read, chart, run, of_tokens=of_tokens, name=f"attempt {row.number}")
-        for read, row in _stitched(run, chart.metric, columns=COLUMNS)
-    ]
-    again = [
-        _line(read, chart, run, of_tokens=of_tokens, name=f"attempt {row.number}, done again", faint=True)
-        for read, row in _stitched(run, chart.metric, columns=COLUMNS // 2, redone=True)
-    ]
+    drawn, again = (
+        [
+            Line(
+                name=f"attempt {row.number}, done again" if redone else f"attempt {row.number}",
+                x=read.steps.tolist(),
+                y=figures.gaps(values),
+                unit=chart.unit or metric_of(chart.metric).unit,
+                colour=figures.RULE2 if redone else figures.INK,
+                digits=chart.digits,
+                labelled=not redone,
+            )
+            for read, row, values in _read(run, chart, of_tokens=of_tokens, redone=redone)
+        ]
+        for redone in (False, True)
+    )
     starts = [Flag(line.x[0], f"attempt {row}") for line, row in zip(drawn, _numbers(drawn), strict=True) if line.x][1:]
     reference = None
     if chart.metric == "step_s" and not of_tokens and run.own_best_step_s:
@@ -144,6 +156,29 @@ def _over_the_run(run: RunRow, chart: Chart, *, of_tokens: bool) -> go.Figure:
         flags=[*starts[-6:], *_broken(run, chart)],
         reference=reference,
     )
+
+
+def _read(run: RunRow, chart: Chart, *, of_tokens: bool, redone: bool) -> list[tuple[Read, AttemptRow, Values]]:
+    columns = COLUMNS // 2 if redone else COLUMNS
+    stretches = _stitched(run, chart.metric, columns=columns, redone=redone)
+    if not of_tokens:
+        return [(read, row, read.mean if chart.metric == "loss" else read.median) for read, row in stretches]
+    tokens = {} if run.tokens_per_step else _tokens(_stitched(run, "tokens", columns=columns, redone=redone))
+    rates: list[tuple[Read, AttemptRow, Values]] = []
+    for read, row in stretches:
+        of_a_step = np.asarray(run.tokens_per_step or tokens.get((row.id, len(read.steps)), NONE), np.float64)
+        with np.errstate(all="ignore"):
+            rates.append((read, row, np.where(read.median > 0, of_a_step / read.median, np.nan)))
+    return rates
+
+
+def _tokens(stretches: list[tuple[Read, AttemptRow]]) -> dict[tuple[int, int], Values]:
+    """Return each attempt's tokens a step, by attempt and number of columns: the same range gives the same columns."""
+    return {
+        (row.id, len(read.steps)): read.mean * len(token_ranks(row.id, size=row.world_size))
+        for read, row in stretches
+        if row.world_size
+    }
 
 
 def _numbers(drawn: list[Line]) -> list[str]:
@@ -157,22 +192,6 @@ def _last_labelled(drawn: list[Line]) -> list[Line]:
         )
         for place, line in enumerate(drawn)
     ]
-
-
-def _line(read: Read, chart: Chart, run: RunRow, *, of_tokens: bool, name: str, faint: bool = False) -> Line:
-    values = read.mean if chart.metric == "loss" else read.median
-    if of_tokens and run.tokens_per_step:
-        with np.errstate(all="ignore"):
-            values = np.where(values > 0, run.tokens_per_step / values, np.nan)
-    return Line(
-        name=name,
-        x=read.steps.tolist(),
-        y=figures.gaps(values),
-        unit=chart.unit or metric_of(chart.metric).unit,
-        colour=figures.RULE2 if faint else figures.INK,
-        digits=chart.digits,
-        labelled=not faint,
-    )
 
 
 def _broken(run: RunRow, chart: Chart) -> list[Flag]:

@@ -17,6 +17,8 @@ from apps.runs.choices import RUN_TOKENS, EndReason, RunState
 from apps.runs.selectors import RunRow, attempts_by_id, runs_all
 
 NEEDS = {"HUNG": 0, "STOPPED": 1, "GAVE_UP": 1, "SILENT": 2, "SLOW": 3}
+ON_PACE = 1.15
+"""Step time over the run's own best up to which a run without a finding is called on pace."""
 ORDER = {"RESTARTING": 5, "STARTING": 6, "RUNNING": 7, "QUEUED": 8}
 
 
@@ -224,7 +226,13 @@ def state_words(run: RunRow) -> tuple[str, datetime | None, str]:
         return ("Stopped by failure" if state_token(run) == "crit" else "Stopped"), None, f"last attempt: {reason}"
     if run.state == RunState.STARTING:
         return label, run.attempt_started_at, "no step yet"
+    if run.state == RunState.RUNNING and _off_pace(run):
+        return "Running", None, f"{_slower(run)}, no cause named"
     return label, None, ""
+
+
+def _off_pace(run: RunRow) -> bool:
+    return bool(run.step_s and run.own_best_step_s and run.step_s > ON_PACE * run.own_best_step_s)
 
 
 def _slower(run: RunRow) -> str:

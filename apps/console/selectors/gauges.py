@@ -18,11 +18,14 @@ SHOWN = timedelta(hours=2)
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """A chart of a node's page: its metric, its title, digits, and which end is worst."""
+    """A chart of a node's page: its metric, title and digits; `unit` it is drawn in, which is `per` of the metric's own."""
 
     metric: str
     title: str
     digits: int = 0
+    unit: str = ""
+    per: float = 1.0
+    from_zero: bool = False
 
 
 CHARTS: dict[str, Gauge] = {
@@ -32,18 +35,20 @@ CHARTS: dict[str, Gauge] = {
         Gauge("sm_clock_mhz", "SM clock"),
         Gauge("power_w", "GPU power"),
         Gauge("utilization", "GPU utilization", 2),
-        Gauge("ecc_uncorrectable", "ECC errors, uncorrected"),
-        Gauge("load1", "Load", 1),
+        Gauge("ecc_uncorrectable", "ECC errors, uncorrected", from_zero=True),
+        Gauge("load1", "Load", 1, from_zero=True),
         Gauge("cpu_share", "CPU busy", 2),
-        Gauge("memory_available_bytes", "Memory available"),
-        Gauge("nfs_write_queue_ms", "NFS write, queued", 1),
-        Gauge("network_transmit_bytes_per_s", "Network sent"),
+        Gauge("memory_available_bytes", "Memory available", 1, unit="GiB", per=2**30),
+        Gauge("nfs_write_queue_ms", "NFS write, queued", 1, from_zero=True),
+        Gauge("network_transmit_bytes_per_s", "Network sent", 1, unit="MB/s", per=1e6, from_zero=True),
     )
 }
 
 
 def gauges_now(node: NodeRow, *, now: datetime) -> str:
-    """Return a node's GPUs in a sentence: 86–88 °C, 1,455 MHz; empty without fresh gauges."""
+    """Return a node's GPUs in a sentence: 86–88 °C, 1,455 MHz; empty without fresh gauges and of a silent node."""
+    if node.telemetry_state != "FRESH":
+        return ""  # what was measured before it fell silent says nothing of now
     found = gauges_newest(node, ("temperature_c", "sm_clock_mhz"), now=now)
     parts = []
     heat = found.get("temperature_c")
@@ -82,10 +87,20 @@ def chart_of(node: NodeRow, name: str, *, now: datetime) -> go.Figure:
     middle: list[float | None] = []
     if series is not None and series[1].size:
         times = [datetime.fromtimestamp(at, now.tzinfo) for at in series[0]]
-        values = series[1].astype(float)
+        values = series[1].astype(float) / gauge.per
         empty = np.isnan(values).all(axis=0)
         filled = np.where(empty, 0.0, values)
         reduce = np.nanmin if known.worst == "min" else np.nanmax
         worst = figures.gaps(np.where(empty, np.nan, reduce(filled, axis=0)))
         middle = figures.gaps(np.where(empty, np.nan, np.nanmedian(filled, axis=0)))
-    return figures.gauges(times=times, worst=worst, median=middle, unit=known.unit, digits=gauge.digits)
+        first = next((place for place, value in enumerate(worst) if value is not None), 0)
+        times, worst, middle = times[first:], worst[first:], middle[first:]
+    return figures.gauges(
+        times=times,
+        worst=worst,
+        median=middle,
+        unit=gauge.unit or known.unit,
+        digits=gauge.digits,
+        from_zero=gauge.from_zero,
+        until=now,
+    )

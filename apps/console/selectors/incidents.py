@@ -3,10 +3,15 @@
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode
 
+from apps.common.ids import id_write
+from apps.console.selectors.run import SHORT
+from apps.console.selectors.suspects import relative_of
 from apps.console.selectors.timeline import TOGETHER, is_of_ranks, said_of_all
 from apps.diagnosis.choices import LEVEL_TOKENS
 from apps.diagnosis.selectors import FindingRow
+from apps.engine.tiles.metrics import metric_of
 from apps.incidents.choices import STATE_TOKENS, UNRESOLVED, IncidentState
 from apps.incidents.selectors import (
     IncidentRow,
@@ -17,6 +22,7 @@ from apps.incidents.selectors import (
     timeline_of,
 )
 from apps.journal.choices import Source
+from apps.runs.selectors import attempt_by_id
 
 CHIPS = ("people", "findings", "nodes", "actions", "checkpoints", "system")
 DOTS = {"people": "person", "findings": "warn", "actions": "do", "checkpoints": "ckpt"}
@@ -24,6 +30,10 @@ COUNTED = frozenset({"", "steps", "ranks", "nodes", "times"})
 """Units of counts: one against a larger one is so many of them, not a ratio."""
 NO_RATIO = frozenset({"×"})
 """Units that are ratios already."""
+SHORTLY_BEFORE = timedelta(minutes=2)
+"""What happened longer before the beginning stands in one row that opens: it is seldom why. REST and export say it all."""
+BAND_RANKS, BESIDE, BAND_ROWS, BAND_COLUMNS = 8, 4, 24, 80
+"""Of a picture of evidence: ranks that are blamed, neighbours on each side, rows and steps at most."""
 LATE = timedelta(minutes=2)
 """A note whose time differs from its writing by more than this says so for ever."""
 
@@ -42,6 +52,15 @@ class TimelineLine:
     text: str
     more: tuple[TimelineRow, ...]
     versions: tuple[tuple[int, str, datetime], ...]
+    earlier: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What stands folded at the top of a timeline: how many rows that a reader sees at first, and since when."""
+
+    count: int
+    since_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +72,7 @@ class IncidentPage:
     lead: FindingRow | None
     findings: tuple[FindingRow, ...]
     found_after_s: float
+    earlier: Earlier | None
     lines: tuple[TimelineLine, ...]
     counts: tuple[tuple[str, int], ...]
     open: bool
@@ -79,13 +99,17 @@ def incident_page(incident: IncidentRow, *, reader_key: str, now: datetime) -> I
     findings = incident_findings(incident.id)
     lead = next((row for row in findings if row.id == incident.lead_finding_id), None)
     rows = timeline_of(incident, now=now)
+    earlier, lines = folded_before(
+        timeline_lines(rows, reader_key=reader_key), began_at=min(incident.began_at, incident.first_seen_at)
+    )
     return IncidentPage(
         incident=incident,
         token=state_token(incident),
         lead=lead,
         findings=tuple(findings),
         found_after_s=max(0.0, (incident.found_at - incident.began_at).total_seconds()),
-        lines=tuple(timeline_lines(rows, reader_key=reader_key)),
+        earlier=earlier,
+        lines=tuple(lines),
         counts=tuple((name, sum(row.group == name for row in rows)) for name in CHIPS),
         open=incident.unresolved,
     )
@@ -107,6 +131,19 @@ def timeline_lines(rows: list[TimelineRow], *, reader_key: str) -> list[Timeline
             continue
         lines.append(_line(row, folded=folded, reader_key=reader_key))
     return lines
+
+
+def folded_before(lines: list[TimelineLine], *, began_at: datetime) -> tuple[Earlier | None, list[TimelineLine]]:
+    """Return what is folded of what happened longer before the beginning, and all lines, the folded ones marked and first.
+
+    What people wrote never folds.
+    """
+    before = [line for line in lines if not line.is_note and line.row.happened_at < began_at - SHORTLY_BEFORE]
+    seen = sum(line.row.group != "system" for line in before)
+    if not seen:
+        return None, lines
+    folded = [replace(line, earlier=True) for line in before]
+    return Earlier(seen, before[0].row.happened_at), [*folded, *(line for line in lines if line not in before)]
 
 
 def _together(line: TimelineLine, row: TimelineRow) -> TimelineLine | None:
@@ -149,6 +186,36 @@ def _dot(row: TimelineRow) -> str:
         return "do full"
     dot = DOTS.get(row.group, "")
     return dot + " full" if dot == "do" and not row.kind.endswith("proposed") else dot
+
+
+def band_of(lead: FindingRow | None) -> dict[str, Any] | None:
+    """Return where the cells of a finding are read from for a small picture: its ranks, their neighbours, its steps."""
+    cells = lead.cells[0] if lead is not None and lead.cells else {}
+    steps, ranks = [int(step) for step in cells.get("steps") or ()], sorted(cells.get("ranks") or ())[:BAND_RANKS]
+    if lead is None or not steps or not ranks:
+        return None
+    since = min(steps) if lead.since_step is None else lead.since_step
+    world = attempt_by_id(lead.attempt_id).world_size or ranks[-1] + 1
+    low, high = max(0, ranks[0] - BESIDE), min(world - 1, ranks[-1] + BESIDE)
+    near = [[rank, rank] for rank in ranks] if high - low >= BAND_ROWS else [[low, high]]
+    relative = relative_of(lead.cause)
+    query = {
+        "metric": cells.get("metric"),
+        "relative": relative,
+        "order": "rank",
+        "rows": BAND_ROWS,
+        "columns": BAND_COLUMNS,
+        "from": max(0, since - BAND_COLUMNS // 2),
+        "to": since + BAND_COLUMNS,
+        "ranks": ",".join(f"{a}-{b}" for a, b in near),
+    }
+    address = f"/api/v1/attempts/{id_write('att', lead.attempt_id)}/heatmap?{urlencode(query)}"
+    return {"url": address, "ranks": ranks, "since": since, "relative": relative, "metric": _metric_words(cells)}
+
+
+def _metric_words(cells: dict[str, Any]) -> str:
+    name = str(cells.get("metric"))
+    return SHORT[name][0] if name in SHORT else metric_of(name).label
 
 
 def evidence_rows(finding: FindingRow | None) -> list[dict[str, Any]]:

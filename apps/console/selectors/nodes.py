@@ -10,24 +10,32 @@ from apps.common.errors import PacelineError
 from apps.console import words
 from apps.console.selectors.gauges import gauges_now
 from apps.console.selectors.overlays import overlay_values
-from apps.console.selectors.suspects import ActButton, confirm_href
+from apps.console.selectors.suspects import ActButton, confirm_href, off_words
 from apps.fleet.choices import NodeState
 from apps.fleet.selectors import (
     ClusterRow,
     ExclusionRow,
+    LedgerFilter,
     NodeRow,
+    NoteRow,
     cluster_by_name,
     clusters_all,
     exclusions_by_node,
     exclusions_of,
+    ledger_count,
     nodes_of,
 )
 from apps.incidents.choices import UNRESOLVED
 from apps.incidents.selectors import IncidentRow, incident_numbers, incidents_of
-from apps.remediation.selectors import restart_preview
+from apps.remediation.selectors import check_of, restart_preview
+from apps.remediation.selectors.checks import check_guard, check_last, check_why_not
+from apps.remediation.selectors.jobs import drifts_open
 from apps.runs.selectors import RunRow, placement_of, runs_by_id
 
 LEDGER_DAYS = 90
+LEDGER_SHOWN = 12
+"""Ended lines under the map; the rest has a page of its own."""
+
 MEASURED = ("temperature", "straggle")
 """Overlays of the map that need gauges or step times; exclusions are always known."""
 
@@ -70,6 +78,8 @@ class NodesPage:
     counts: tuple[tuple[str, str, int], ...]
     ledger: tuple[LedgerLine, ...]
     ledger_open: int
+    ledger_count: int
+    differing: int
     gpus: int
     gpu_models: str
     overlays: tuple[str, ...] = ()
@@ -93,6 +103,8 @@ class NodeCard:
     exclusions: int
     since: str
     buttons: tuple[ActButton, ...]
+    line: ExclusionRow | None = None
+    check: NoteRow | None = None
 
 
 def nodes_page(*, cluster_name: str, now: datetime) -> NodesPage:
@@ -100,10 +112,11 @@ def nodes_page(*, cluster_name: str, now: datetime) -> NodesPage:
     clusters = clusters_all()
     cluster = cluster_by_name(cluster_name) if cluster_name else _most_to_show(clusters)
     if cluster is None:
-        return NodesPage((), None, (), (), (), 0, 0, "")
+        return NodesPage((), None, (), (), (), 0, 0, 0, 0, "")
     nodes = nodes_of(cluster_id=cluster.id)
     tiles = _tiles(nodes, now=now)
-    ledger = exclusions_of(cluster_id=cluster.id)
+    open_now = ledger_count(LedgerFilter(cluster_id=cluster.id, is_open=True))
+    ledger = exclusions_of(cluster_id=cluster.id, limit=LEDGER_SHOWN + open_now)
     models = sorted({gpu.model for node in nodes for gpu in node.gpus if gpu.model})
     return NodesPage(
         clusters=tuple(clusters),
@@ -111,7 +124,9 @@ def nodes_page(*, cluster_name: str, now: datetime) -> NodesPage:
         racks=_racks(tiles),
         counts=_counts(tiles),
         ledger=tuple(ledger_lines(ledger, nodes)),
-        ledger_open=sum(row.ended_at is None for row in ledger),
+        ledger_open=open_now,
+        ledger_count=ledger_count(LedgerFilter(cluster_id=cluster.id)),
+        differing=sum(not row.is_kept(now) for row in drifts_open(cluster_id=cluster.id)),
         gpus=sum(len(node.gpus) for node in nodes),
         gpu_models=", ".join(models[:3]),
         overlays=("health", *(name for name in MEASURED if any(tile.values.get(name) for tile in tiles)), "exclusions"),
@@ -173,6 +188,8 @@ def node_card(node: NodeRow, *, who: Principal, now: datetime) -> NodeCard:
         exclusions=exclusions_by_node(node_ids=[node.id], since=since).get(node.id, 0),
         since=f"{LEDGER_DAYS} days",
         buttons=tuple(_buttons(node, runs, who=who, now=now)),
+        line=next(iter(exclusions_of(node_id=node.id, open_only=True)), None),
+        check=check_last(node.id),
     )
 
 
@@ -190,19 +207,31 @@ def _buttons(node: NodeRow, runs: list[RunRow], *, who: Principal, now: datetime
         line = exclusions_of(node_id=node.id, open_only=True)[:1]
         if line and line[0].origin != "OURS":
             off = off or f"off: put out by {line[0].by_name or 'the site'}; Paceline lifts only its own"
-        return [
-            ActButton(
-                "Take back into service…",
-                "it can be used from the next start on",
-                f"{here}?kind=READMIT_NODE",
-                False,
-                off,
-            )
-        ]
+        asked = check_guard(node, now=now)
+        shut = f"off: {asked.text}" if asked is not None and not asked.holds else ""
+        back = ActButton(
+            "Take back into service…",
+            "it can be used from the next start on",
+            f"{here}?kind=READMIT_NODE",
+            False,
+            off or shut,
+        )
+        return [back, _check_button(node, here, who=who)]
     made = [button for run in runs for button in _of_run(node, run, off=off, now=now)]
     if not runs:
         made.append(ActButton("Exclude…", "costs nothing: nothing runs here", f"{here}?kind=EXCLUDE_NODE", False, off))
+        made.append(_check_button(node, here, who=who))
     return made
+
+
+def _check_button(node: NodeRow, here: str, *, who: Principal) -> ActButton:
+    off = "" if who.may(OPERATE) else f"You may look at {node.cluster}, not act on it."
+    how = check_of(node.cluster_id)
+    if how is None:
+        return ActButton("Check…", "by hand: none is set for this cluster", f"{here}?kind=CHECK_NODE", False, off)
+    why = check_why_not(node, how)
+    price = f"at most {words.spell(how.timeout_s)}; the result stands in the ledger"
+    return ActButton("Check…", price, f"{here}?kind=CHECK_NODE", False, off or (f"off: {why}" if why else ""))
 
 
 def _of_run(node: NodeRow, run: RunRow, *, off: str, now: datetime) -> list[ActButton]:
@@ -212,7 +241,7 @@ def _of_run(node: NodeRow, run: RunRow, *, off: str, now: datetime) -> list[ActB
         return [ActButton(f"Exclude and restart {run.slug}…", str(error), "", False, str(error))]
     known = [price.gpu_hours for price in preview.prices if price.gpu_hours is not None]
     guard = next((guard for guard in preview.guards if not guard.holds), None)
-    shut = off or (f"off: {guard.text}" if guard else "")
+    shut = off or (off_words(guard) if guard else "")
     price = f"from {words.gpu_hours(min(known))}" if known else "price not measured yet"
     here = reverse("node-action-new", args=[node.cluster, node.name])
     end = f"{here}?kind=EXCLUDE_NODE&run={run.slug}&when=RUN_END"

@@ -78,6 +78,8 @@ def phases_of(
     alone = _alone(values["compute_s"], mine) if culprit else None
     if alone is not None:
         culprit, mine = f"rank {alone}", np.arange(len(names)) == alone
+    if mine.all():
+        culprit, mine = "", np.zeros(len(names), bool)  # the whole run sits there: nobody is left to compare it with
     others = _medians(values, ~mine)
     rows = [(f"{int((~mine).sum()):,} others" if culprit else "all ranks", others, 0.0)]
     extra = 0.0

@@ -14,6 +14,7 @@ from apps.incidents.choices import UNRESOLVED
 from apps.incidents.selectors import incidents_of
 from apps.journal.choices import StreamKey
 from apps.journal.selectors import stream_seq
+from apps.runs.choices import EndReason
 from apps.runs.selectors import (
     AttemptRow,
     CheckpointRow,
@@ -63,17 +64,23 @@ class RunHead:
     next_checkpoint_at: datetime | None
     restarts: int
 
+    @property
+    def word_key(self) -> str:
+        """Return what the page's suspects must agree with: they are made again together with a head that says another."""
+        return f"{self.line.token} {self.line.word}"
+
 
 def run_head(run: RunRow, *, now: datetime) -> RunHead:
     """Return the figures at the top of a run's page."""
     attempts = attempts_of(run.id)
     open_ones = findings_of(attempt_id=run.attempt_id, state="OPEN") if run.attempt_id is not None else []
     line = run_line(run, critical=criticals_of(open_ones).get(run.attempt_id or 0), now=now)
-    eta_at = eta_of(run, pace_s=run.step_s, now=now)
-    best_at = eta_of(run, pace_s=run.own_best_step_s, now=now)
+    stands = bool(run.hang) or run.silent  # of what does not move nobody can say when it arrives
+    eta_at = None if stands else eta_of(run, pace_s=run.step_s, now=now)
+    best_at = None if stands else eta_of(run, pace_s=run.own_best_step_s, now=now)
     next_step = _next_checkpoint_step(run)
     next_at = None
-    if next_step is not None and run.step is not None and run.step_s and run.attempt_state == "OPEN":
+    if next_step is not None and run.step is not None and run.step_s and run.attempt_state == "OPEN" and not stands:
         next_at = now + timedelta(seconds=(next_step - run.step) * run.step_s)
     return RunHead(
         line=line,
@@ -86,7 +93,7 @@ def run_head(run: RunRow, *, now: datetime) -> RunHead:
         checkpoint=checkpoint_newest_trusted(run.id) or checkpoint_newest_suspect(run.id),
         next_checkpoint_step=next_step,
         next_checkpoint_at=next_at,
-        restarts=max(0, len(attempts) - 1),
+        restarts=sum(earlier.reason != EndReason.FINISHED for earlier in attempts[1:]),
     )
 
 

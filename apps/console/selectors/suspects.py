@@ -1,7 +1,7 @@
 """Suspects of a run as verdict cards, with what acting would cost and what it would give back."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -13,7 +13,8 @@ from apps.console import words
 from apps.diagnosis.choices import LEVEL_TOKENS
 from apps.diagnosis.selectors import DetectorRow, FindingRow, detectors_of, findings_of
 from apps.fleet.selectors import nodes_by_id
-from apps.incidents.losses import loss_share
+from apps.incidents.choices import wave_of
+from apps.incidents.losses import loses_all, loss_share
 from apps.incidents.selectors import IncidentRow, incidents_of
 from apps.remediation.selectors import GuardRow, Preview, Price, restart_preview
 from apps.runs.selectors import RunRow, placement_of, run_by_id
@@ -21,7 +22,21 @@ from apps.runs.selectors import RunRow, placement_of, run_by_id
 ESTIMATED = frozenset({"CLUSTER", "START"})
 """Downtimes that this run's own restarts did not measure."""
 
+MARGIN = 0.8
+"""Another moment takes the first place from the one that stands there where it costs at most this share of it."""
+
+WORTH_GPU_H = 0.1
+"""What a change of places has to save: a small run saves often, and its buttons would change places with each save."""
+
+FEW = 3
+"""Restarts below which a downtime is said with its spread."""
+
+TOGETHER = timedelta(seconds=60)
+"""A stop may be seen by so much earlier at another place than where it began."""
+
 LEVELS = {"CRITICAL": 0, "WARNING": 1, "INFO": 2}
+EXCLUSION_LIMITS = frozenset({"exclusions_per_window", "share_of_run"})
+"""Guards of which an admin sets how much they allow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +48,24 @@ class ActButton:
     href: str
     primary: bool
     off: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stood:
+    """What stood first on a reader's card, `finding:moment`; `held`: a hand is at it, so that nothing changes places."""
+
+    first: str = ""
+    held: bool = False
+
+    def moment_of(self, finding_id: int) -> str:
+        """Return the moment that stood first for a finding, empty if another one was shown."""
+        number, _, moment = self.first.partition(":")
+        return moment if number == str(finding_id) else ""
+
+
+FRESH = Stood()
+"""Of a card that nobody saw yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +81,7 @@ class Rent:
 
 @dataclass(frozen=True, slots=True)
 class SuspectCard:
-    """A finding with what can be done about it."""
+    """A finding with what can be done about it; `beneath` are those that it brought about: they are no suspects."""
 
     finding: FindingRow
     token: str
@@ -58,6 +91,9 @@ class SuspectCard:
     buttons: tuple[ActButton, ...]
     closed_guard: GuardRow | None
     muted: bool
+    stood: str = ""
+    runs: bool = True
+    beneath: tuple["SuspectCard", ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +112,18 @@ class Suspects:
         return self.undecided_total - len(self.undecided)
 
 
-def suspects_of(run: RunRow, *, who: Principal, now: datetime, undecided_most: int = 3) -> Suspects:
+def suspects_of(
+    run: RunRow, *, who: Principal, now: datetime, undecided_most: int = 3, stood: Stood = FRESH
+) -> Suspects:
     """Return a run's open findings, the most serious first, then detectors that lack evidence."""
     findings = sorted(findings_of(run_id=run.id, state="OPEN"), key=_seriousness)
     incidents = {row.id: row for row in incidents_of(now=now, run_id=run.id)}
     placed = _nodes_of_ranks(run)
     cards = [
-        _card(row, run, incidents, placed, who=who, now=now, priced=place == 0) for place, row in enumerate(findings)
+        _card(row, run, incidents, placed, who=who, now=now, priced=place == 0, stood=stood)
+        for place, row in enumerate(findings)
     ]
+    cards = _folded(cards)
     loud = [card for card in cards if not card.muted and card.finding.level != "INFO"]
     undecided = [row for row in detectors_of(run.attempt_id) if row.answer == "UNDECIDED"] if run.attempt_id else []
     main = loud[0] if loud else None
@@ -94,6 +134,30 @@ def suspects_of(run: RunRow, *, who: Principal, now: datetime, undecided_most: i
         undecided_total=len(undecided),
         open=len(loud),
     )
+
+
+def _folded(cards: list[SuspectCard]) -> list[SuspectCard]:
+    """Return cards, each with those beneath it that are its wave: who lost a node has one suspect, not its silence too."""
+    heads: list[SuspectCard] = []
+    for card in cards:
+        place = next((place for place, head in enumerate(heads) if _brought_about(head, card)), None)
+        if place is None:
+            heads.append(card)
+        else:
+            heads[place] = replace(heads[place], beneath=(*heads[place].beneath, card))
+    return heads
+
+
+def _brought_about(head: SuspectCard, card: SuspectCard) -> bool:
+    """Return whether a stop explains another finding: of its incident, or begun when it began or later. What proposes
+    something about another node stays a suspect of its own."""
+    one, other = head.finding, card.finding
+    if head.muted or card.muted or one.attempt_id != other.attempt_id or one.cause == other.cause:
+        return False
+    same = one.incident_id is not None and one.incident_id == other.incident_id
+    later = (other.began_at or other.found_at) >= (one.began_at or one.found_at) - TOGETHER
+    quiet = other.proposal_kind == "NONE" or other.subject.get("node") == one.subject.get("node")
+    return quiet and (same or later) and other.cause in wave_of(one.cause)
 
 
 SLOW_CAUSES = frozenset({"compute_straggler", "thermal_throttle", "power_cap"})
@@ -112,11 +176,13 @@ def suspect_nodes(run_id: int, *, causes: frozenset[str] | None = None) -> list[
     return names[:4]
 
 
-def _seriousness(row: FindingRow) -> tuple[bool, int, bool, bool, int]:
+def _seriousness(row: FindingRow) -> tuple[bool, int, bool, bool, bool, int]:
+    """Sort key: what stops the run comes before what slows it down."""
     return (
         row.muted_for_good,
         LEVELS.get(row.level, 3),
         row.certainty != "CONFIRMED",
+        not loses_all(row),
         row.proposal_kind == "NONE",
         row.id,
     )
@@ -131,29 +197,33 @@ def _card(
     who: Principal,
     now: datetime,
     priced: bool,
+    stood: Stood,
 ) -> SuspectCard:
     incident = incidents.get(row.incident_id or 0)
     preview = _preview(row, run, now=now) if priced else None
+    buttons = _buttons(row, run, preview, who, stood) if preview else []
     return SuspectCard(
         finding=row,
         token=LEVEL_TOKENS.get(row.level, "warn"),
         incident=incident,
         cells=_cells(row, placed),
         rent=_rent(row, run, incident, preview, now=now),
-        buttons=tuple(_buttons(row, run, preview, who)) if preview else (),
+        buttons=tuple(buttons),
         closed_guard=next((guard for guard in preview.guards if not guard.holds), None) if preview else None,
         muted=row.muted(now),
+        stood=f"{row.id}:{buttons[0].name}" if buttons else "",
+        runs=run.attempt_state == "OPEN",
     )
 
 
 def incident_next(
-    incident: IncidentRow, lead: FindingRow | None, *, who: Principal, now: datetime
+    incident: IncidentRow, lead: FindingRow | None, *, who: Principal, now: datetime, stood: Stood = FRESH
 ) -> SuspectCard | None:
     """Return what can be done about an incident now, or None if nothing is proposed any more."""
     if lead is None or incident.run_id is None or not incident.unresolved or lead.state != "OPEN":
         return None
     run = run_by_id(incident.run_id)
-    return _card(lead, run, {incident.id: incident}, _nodes_of_ranks(run), who=who, now=now, priced=True)
+    return _card(lead, run, {incident.id: incident}, _nodes_of_ranks(run), who=who, now=now, priced=True, stood=stood)
 
 
 def _preview(row: FindingRow, run: RunRow, *, now: datetime) -> Preview | None:
@@ -200,21 +270,58 @@ def cheapest(prices: Sequence[Price]) -> Price | None:
     return min(known, key=lambda price: price.gpu_hours or 0.0) if known else next(iter(prices), None)
 
 
-def _buttons(row: FindingRow, run: RunRow, preview: Preview, who: Principal) -> list[ActButton]:
-    prices = [price for price in preview.prices if price.moment != "NEXT_CHECKPOINT"]
-    prices.sort(key=lambda price: (price.gpu_hours is None, price.gpu_hours or 0.0, price.moment != "NOW"))
+def in_order(prices: Sequence[Price], *, first: str = "", held: bool = False) -> list[Price]:
+    """Return prices, the least first; the moment `first` keeps its place unless another costs clearly less.
+
+    Two prices that are near each other would else change places under the hand that is about to press.
+    """
+    ordered = sorted(prices, key=lambda price: (price.gpu_hours is None, price.gpu_hours or 0.0, price.moment != "NOW"))
+    stood = next((price for price in ordered if price.moment == first), None)
+    if stood is None or stood is ordered[0]:
+        return ordered
+    least = ordered[0].gpu_hours
+    if not held and least is not None and _is_clearly_less(least, stood.gpu_hours):
+        return ordered
+    return [stood, *(price for price in ordered if price is not stood)]
+
+
+def _is_clearly_less(least: float, stood: float | None) -> bool:
+    return stood is None or (least <= MARGIN * stood and stood - least >= WORTH_GPU_H)
+
+
+def _buttons(row: FindingRow, run: RunRow, preview: Preview, who: Principal, stood: Stood) -> list[ActButton]:
+    prices = in_order(
+        [price for price in preview.prices if price.moment != "NEXT_CHECKPOINT"],
+        first=stood.moment_of(row.id),
+        held=stood.held,
+    )
     off = _off(run, preview, who)
-    by_hand = "" if preview.can else f"; {by_hand_words(preview.why_not)}"
+    if not preview.can and not off:
+        return [_by_hand(row, run, preview)]
     return [
         ActButton(
             label=act_label(price.moment, excludes=bool(preview.exclude)),
-            price=off or price_words(price, choose=bool(preview.choose)) + by_hand,
+            price=off or price_words(price, choose=bool(preview.choose)),
             href=confirm_href(run, kind="RESTART_RUN", node=row.proposal_node, when=price.moment, finding=row.id),
-            primary=place == 0 and not off and preview.can,
+            primary=place == 0 and not off,
             off=off,
+            name=price.moment,
         )
         for place, price in enumerate(prices)
     ]
+
+
+def _by_hand(row: FindingRow, run: RunRow, preview: Preview) -> ActButton:
+    """Return the button of a run that Paceline may not restart: what it leads to, why, and what waiting costs."""
+    per_hour = _per_hour(row, run)
+    costs = "" if not per_hour else f"; each minute costs {words.about_gpu_hours(per_hour / 60)}"
+    return ActButton(
+        label=("Exclude and restart" if preview.exclude else "Restart") + " it yourself…",
+        price=f"the commands stand ready: {by_hand_words(preview.why_not)}{costs}",
+        href=confirm_href(run, kind="RESTART_RUN", node=row.proposal_node, when="NOW", finding=row.id),
+        primary=False,
+        name="NOW",
+    )
 
 
 def by_hand_words(why_not: str) -> str:
@@ -227,7 +334,7 @@ def _off(run: RunRow, preview: Preview, who: Principal) -> str:
     if not who.may(OPERATE):
         return f"You may look at {run.cluster}, not act on it."
     guard = next((guard for guard in preview.guards if not guard.holds), None)
-    return f"off: {guard.text}" if guard else ""
+    return off_words(guard) if guard else ""
 
 
 def act_label(moment: str, *, excludes: bool) -> str:
@@ -245,22 +352,36 @@ def price_words(price: Price, *, choose: bool = False) -> str:
     """
     if choose:
         return "no checkpoint can be trusted: you choose one, the price follows"
-    parts = [words.gpu_hours(price.gpu_hours) if price.gpu_hours is not None else "price not measured yet"]
+    parts = [words.about_gpu_hours(price.gpu_hours) if price.gpu_hours is not None else "price not measured yet"]
     if price.downtime_from in ESTIMATED and price.gpu_hours is not None:
         parts[0] = f"about {parts[0]}"
     if price.full_pace_s is not None:
-        parts.append(words.spell(price.full_pace_s))
+        parts.append(f"back in {_back_in(price, price.full_pace_s)}")
     if price.payback_s is not None:
-        parts.append(f"paid back in {words.spell(price.payback_s)}")
+        parts.append(f"paid back in {words.about(price.payback_s)}")
     elif price.gpu_hours is None and price.steps is not None:
         parts.append(f"{words.count(price.steps, 'step')} to do again")
     return ", ".join(parts)
+
+
+def _back_in(price: Price, full_pace_s: float) -> str:
+    """Return how long until the run is back at its step: from the least to the most where few restarts were measured."""
+    low, high = price.downtime_low_s, price.downtime_high_s
+    if price.downtime_s is None or low is None or high is None or price.downtime_n >= FEW:
+        return words.about(full_pace_s)
+    least, most = (words.about(full_pace_s - price.downtime_s + edge) for edge in (low, high))
+    return f"about {least}" if least == most else f"{least} to {most}"
 
 
 def confirm_href(run: RunRow, *, kind: str, node: str = "", when: str = "NOW", finding: int | None = None) -> str:
     """Return the address of the confirm page for an action."""
     query = {"kind": kind, "node": node, "when": when, "finding": id_write("fin", finding) if finding else ""}
     return f"/runs/{run.slug}/actions/new?{urlencode({name: value for name, value in query.items() if value})}"
+
+
+def relative_of(cause: str) -> str:
+    """Return against what a cause's cells are drawn: seconds of a pause have no ratio to peers that do not pause."""
+    return "none" if cause in {"numeric_fault", "gc_pause"} else "peers"
 
 
 def _cells(row: FindingRow, placed: dict[int, str]) -> dict[str, Any] | None:
@@ -273,12 +394,19 @@ def _cells(row: FindingRow, placed: dict[int, str]) -> dict[str, Any] | None:
     nodes = {placed[rank] for rank in first.get("ranks") or () if rank in placed} or {row.subject.get("node") or ""}
     return {
         "metric": first.get("metric"),
-        # Seconds of a pause have no ratio to peers that do not pause.
-        "mode": "none" if row.cause in {"numeric_fault", "gc_pause"} else "peers",
+        "mode": relative_of(row.cause),
         "nodes": sorted(node for node in nodes if node)[:4],
         "from": min(steps),
         "to": max(steps),
     }
+
+
+def off_words(guard: GuardRow) -> str:
+    """Return why a button is off, and the way on where a limit on exclusions is what keeps it so."""
+    way = (
+        ": take a node back, raise the limit under Settings, or stop the run" if guard.name in EXCLUSION_LIMITS else ""
+    )
+    return f"off: {guard.text}{way}"
 
 
 def _nodes_of_ranks(run: RunRow) -> dict[int, str]:

@@ -26,6 +26,8 @@ for name in (
     "seconds",
     "percent",
     "gpu_hours",
+    "about_gpu_hours",
+    "about_number",
     "hours_number",
     "times",
     "spell",
@@ -36,6 +38,10 @@ for name in (
     "closed",
 ):
     register.filter(name, getattr(words, name))
+
+
+PAST = 1.05
+"""Slower than its peers by more than this is said in bold, and drawn as a warning."""
 
 
 @register.simple_tag
@@ -57,12 +63,22 @@ def status(token: str, text: str, extra: str = "") -> SafeString:
 
 
 @register.simple_tag
-def bar(part: float | None, whole: float | None = 1.0, add: float = 0.0, ticks: int = 0, label: str = "") -> SafeString:
-    """Return a meter: `part` of `whole`, then `add` more. SVG, since a strict policy allows no style attributes."""
+def bar(
+    part: float | None,
+    whole: float | None = 1.0,
+    add: float = 0.0,
+    ticks: int = 0,
+    label: str = "",
+    most: float | None = None,
+) -> SafeString:
+    """Return a meter: `part` of `whole`, then `add` more; past `most`, a limit below the whole, it is over.
+
+    SVG, since a strict policy allows no style attributes.
+    """
     span = whole or 1.0
     first = min(100.0, 100.0 * max(0.0, part or 0.0) / span)
     more = min(100.0 - first, 100.0 * max(0.0, add) / span)
-    kind = "over" if (part or 0.0) + add > span else "fill"
+    kind = "over" if (part or 0.0) + add > (span if most is None else most) else "fill"
     at = [f"{100 * i / ticks:.2f}" for i in range(1, ticks)]
     marks = format_html_join("", '<line class="tick" x1="{0}" x2="{0}" y1="0" y2="8"/>', ((x,) for x in at))
     return format_html(
@@ -79,12 +95,13 @@ def plotly_style_ids() -> list[str]:
 
 
 @register.simple_tag
-def worst_bar(share: float) -> SafeString:
-    """Return the bar of a worst list, from 0 to 1."""
+def worst_bar(share: float, ratio: float) -> SafeString:
+    """Return the bar of a worst list, from 0 to 1; what is slower than the table's limit has the colour of a warning."""
     width = max(1.0, min(100.0, 100 * share))
     return format_html(
-        '<svg class="bar worst" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
+        '<svg class="bar worst{}" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
         '<rect class="fill" width="{}" height="8"/></svg>',
+        " past" if ratio > PAST else "",
         f"{width:.2f}",
     )
 

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -13,16 +13,17 @@ from apps.common.access import OPERATE, Principal
 from apps.common.clock import now
 from apps.common.errors import BadRequest, PacelineError
 from apps.common.ids import id_read, id_write
-from apps.console.selectors.actions import action_token, confirm_page, stepper
+from apps.console.selectors.accepting import accept_form
+from apps.console.selectors.actions import action_title, action_token, confirm_page, moved_words, stepper
 from apps.console.selectors.run import feed_path
-from apps.console.views.kit import back_to, page, render_page, render_part
+from apps.console.views.kit import back_to, hours_given, page, render_page, render_part
 from apps.console.words import whole_of
 from apps.fleet.selectors import NodeRow, node_by_code, node_by_id
 from apps.journal.choices import Source
-from apps.remediation.choices import ActionKind, ActionState
+from apps.remediation.choices import ActionKind, ActionState, Moment
 from apps.remediation.selectors import ActionRow, Preview, action_by_code, action_preview
-from apps.remediation.selectors.guards import confirmation_needed
 from apps.remediation.services import (
+    CheckpointMoved,
     action_accept,
     action_cancel,
     action_dismiss,
@@ -30,8 +31,10 @@ from apps.remediation.services import (
     action_settle,
     command_copied,
 )
-from apps.runs.selectors import RunRow, run_by_code, run_by_id
+from apps.runs.selectors import RunRow, checkpoints_of, run_by_code, run_by_id
 
+MOST_TICKS = 32
+"""Nodes that a meter tells apart."""
 KINDS = tuple(kind for kind in ActionKind if kind != ActionKind.RECORD_DONE)
 
 
@@ -73,12 +76,22 @@ def _show(
 ) -> HttpResponse:
     moment = now()
     preview = _preview(request, run, node, moment)
+    shown = confirm_page(
+        preview, when=_given(request, "when"), from_step=whole_of(_given(request, "from_step")), now=moment
+    )
+    moved = isinstance(error, CheckpointMoved)
     context: dict[str, Any] = {
-        "page": confirm_page(
-            preview, when=_given(request, "when"), from_step=whole_of(_given(request, "from_step")), now=moment
-        ),
+        "page": shown,
+        "moved": moved_words(error.facts, page=shown, shown=_given(request, f"shown_{shown.when}")[:60])
+        if error is not None and moved
+        else "",
+        "again": moved or bool(_given(request, "again")),
+        "typed": _given(request, "confirm") if moved else "",
+        "out_hours": _given(request, "out_hours"),
+        "at_until": _given(request, "at_until"),
         "preview": preview,
         "added": preview.blast.out_after - preview.blast.out_now if preview.blast else 0,
+        "ticks": preview.blast.nodes if preview.blast and preview.blast.nodes <= MOST_TICKS else 0,
         "run": run,
         "node": node,
         "kind": preview.kind,
@@ -119,34 +132,56 @@ def _preview(request: HttpRequest, run: RunRow | None, node: NodeRow | None, mom
 
 def _ask(request: HttpRequest, who: Principal, run: RunRow | None, node: NodeRow | None) -> HttpResponse:
     moment = now()
-    by_hand = _given(request, "done") == "1"
+    by_hand = _given(request, "done")
+    hours = hours_given(request, "out_hours")
     kind, finding, step = _given(request, "kind"), _given(request, "finding"), whole_of(_given(request, "from_step"))
     options: dict[str, Any] = {"when": _given(request, "when") or "NOW", "confirm": _given(request, "confirm").strip()}
     if step is not None:
         options["from_step"] = step
     if by_hand:
         options = {"done": kind, "command": _given(request, "command")}
+        if kind == ActionKind.CHECK_NODE:
+            options["passed"] = by_hand == "passed"
     wish: dict[str, Any] = {
         "kind": str(ActionKind.RECORD_DONE) if by_hand else kind,
         "run_id": run.id if run else None,
         "node_id": node.id if node else None,
         "reason": _given(request, "reason"),
         "options": options,
-        "expected_state": {
-            "attempt": whole_of(_given(request, "expected_attempt")),
-            "state": _given(request, "expected_state"),
-        }
-        if run
-        else None,
+        "expected_state": _seen(request) if run else None,
         "finding_id": id_read("fin", finding) if finding else None,
     }
 
     def act() -> tuple[int, dict[str, Any]]:
-        row = action_request(principal=who, source=Source.WEB, now=moment, **wish)
+        if hours and not by_hand:
+            wish["options"] |= {"until_at": moment + timedelta(hours=hours), "at_until": _given(request, "at_until")}
+        row = _requested(wish, who, again=bool(_given(request, "again")), moment=moment)
         return 201, {"id": id_write("act", row.id)}
 
-    _, answer = once(principal=who, key=_given(request, "key"), body=wish, now=moment, act=act)
+    _, answer = once(principal=who, key=_given(request, "key"), body=[wish, hours], now=moment, act=act)
     return back_to(request, reverse("action", args=[answer["id"]]))
+
+
+def _seen(request: HttpRequest) -> dict[str, Any]:
+    """Return what the form showed: the attempt, its state, and the checkpoint that was priced."""
+    seen = {"attempt": whole_of(_given(request, "expected_attempt")), "state": _given(request, "expected_state")}
+    return seen | ({"from_step": whole_of(_given(request, "shown_step"))} if "shown_step" in request.POST else {})
+
+
+def _requested(wish: dict[str, Any], who: Principal, *, again: bool, moment: datetime) -> ActionRow:
+    """Ask for it; who was asked `again` already because of a newer save gets what was shown, and is not asked for ever."""
+    try:
+        return action_request(principal=who, source=Source.WEB, now=moment, **wish)
+    except CheckpointMoved:
+        if not again:
+            raise
+    seen, options = dict(wish["expected_state"]), dict(wish["options"])
+    step = seen.pop("from_step")
+    at_once = step is not None and options["when"] == Moment.NOW
+    if at_once and checkpoints_of(run_id=wish["run_id"], step=step, usable_only=True, limit=1):
+        options["from_step"] = step
+    wish = wish | {"expected_state": seen, "options": options}
+    return action_request(principal=who, source=Source.WEB, now=moment, **wish)
 
 
 @page(scope=OPERATE, methods=("POST",))
@@ -174,24 +209,19 @@ def action(request: HttpRequest, code: str, *, who: Principal) -> HttpResponse:
         "code": id_write("act", row.id),
         "token": action_token(row),
         "steps": stepper(row),
-        "label": ActionKind(row.kind).label,
+        "title": action_title(row),
         "node": node_by_id(row.node_id) if row.node_id else None,
         "may": who.may(OPERATE),
-        "confirm_name": _name_to_type(row),
+        "form": accept_form(row, from_step=whole_of(request.GET.get("from_step", "")), now=now()),
+        "reason": request.GET.get("reason", ""),
         "feed": feed_path(run_by_id(row.run_id)) if row.run_id else "/ws/fleet",
     }
-    if request.GET.get("part"):
-        return render_part(request, "console/actions/state.html", who=who, **context)
+    if part := request.GET.get("part"):
+        template = "console/actions/cost.html" if part == "cost" else "console/actions/state.html"
+        return render_part(request, template, who=who, **context)
     return render_page(
         request, "console/actions/action.html", who=who, active="runs" if row.run else "nodes", **context
     )
-
-
-def _name_to_type(row: ActionRow) -> str:
-    if row.state != ActionState.PROPOSED or row.run_id is None:
-        return ""
-    run = run_by_id(row.run_id)
-    return run.slug if confirmation_needed(run) and row.kind in {ActionKind.RESTART_RUN, ActionKind.STOP_RUN} else ""
 
 
 @page(scope=OPERATE, methods=("POST",))
@@ -210,7 +240,10 @@ def _cancel(request: HttpRequest, row: ActionRow, who: Principal) -> None:
 
 
 def _accept(request: HttpRequest, row: ActionRow, who: Principal) -> None:
-    options = {"confirm": request.POST.get("confirm", "").strip()}
+    options: dict[str, Any] = {"confirm": request.POST.get("confirm", "").strip()}
+    step = whole_of(request.POST.get("from_step", ""))
+    if step is not None:
+        options["from_step"] = step
     action_accept(
         principal=who,
         action_id=row.id,

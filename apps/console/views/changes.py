@@ -21,7 +21,7 @@ from apps.console.words import whole_of
 from apps.fleet.selectors import cluster_by_name
 from apps.incidents.services import notice_target_enable, notice_target_put
 from apps.journal.choices import Source
-from apps.remediation.services import SchedulerFields, guard_set, scheduler_set
+from apps.remediation.services import SchedulerFields, check_set, check_unset, guard_set, scheduler_set
 from apps.runs.choices import Mode
 from apps.runs.launcher import launcher_checked
 from apps.runs.selectors import RunRow, run_by_code
@@ -179,6 +179,35 @@ def scheduler(request: HttpRequest, who: Principal) -> Next:
     return "schedulers"
 
 
+def check(request: HttpRequest, who: Principal) -> Next:
+    """Say how a cluster's nodes are checked, or that they are not any more."""
+    cluster_id = number(request, "cluster")
+    if request.POST.get("remove") == "1":
+        check_unset(principal=who, cluster_id=cluster_id, source=Source.WEB, now=now())
+        messages.success(request, "No check is set any more, and none is asked for.")
+        return "checks"
+    text = request.POST.get("timeout_s", "")
+    try:
+        timeout_s = float(text)
+    except ValueError as error:
+        raise BadRequest(f"timeout_s: “{text[:20]}” is not a number.") from error
+    check_set(
+        principal=who,
+        cluster_id=cluster_id,
+        kind=request.POST.get("kind", ""),
+        command=[word for word in request.POST.get("command", "").replace("\r", "").split("\n") if word],
+        url=request.POST.get("url", "").strip(),
+        secret=request.POST.get("secret") or None,
+        timeout_s=timeout_s,
+        valid_s=number(request, "valid_h") * 3600,
+        required=request.POST.get("required") == "1",
+        source=Source.WEB,
+        now=now(),
+    )
+    messages.success(request, "The check is set; it counts from the next press.")
+    return "checks"
+
+
 def number(request: HttpRequest, name: str) -> int:
     """Return a whole number of a form.
 
@@ -203,6 +232,7 @@ FORMS: dict[str, Callable[[HttpRequest, Principal], Next]] = {
     "target_switch": target_switch,
     "guard": guards,
     "scheduler": scheduler,
+    "check": check,
 }
 OPERATORS = frozenset({"mode"})
 """Forms that an operator may send; all others are an admin's."""

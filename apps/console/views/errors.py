@@ -35,7 +35,7 @@ def refused(request: HttpRequest, exception: Exception | None = None) -> HttpRes
         sentence = str(exception)
     if request.path.startswith(API):
         return _said(request, "bad_request", sentence, 400)
-    return HttpResponse(sentence, status=400, content_type="text/plain; charset=utf-8")
+    return render(request, "400.html", {"sentence": sentence}, status=400)
 
 
 def _said(request: HttpRequest, code: str, message: str, status: int) -> HttpResponse:

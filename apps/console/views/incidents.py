@@ -11,21 +11,22 @@ from django.urls import reverse
 from apps.common.access import OPERATE, Principal
 from apps.common.clock import now
 from apps.common.errors import BadRequest, NotFound
-from apps.console.selectors.incidents import evidence_rows, incident_page, incidents_page
-from apps.console.selectors.suspects import incident_next
-from apps.console.views.kit import back_to, page, render_page, render_part
+from apps.console.selectors.deaths import death_of
+from apps.console.selectors.incidents import band_of, evidence_rows, incident_page, incidents_page
+from apps.console.selectors.suspects import Stood, incident_next
+from apps.console.views.kit import back_to, page, render_page, render_part, stood_of
 from apps.console.words import whole_of
 from apps.diagnosis.choices import CLASS_LABELS
 from apps.incidents import services
 from apps.incidents.choices import Answer, IncidentState
-from apps.incidents.selectors import IncidentRow, incident_by_code, note_incident
+from apps.incidents.selectors import IncidentRow, incident_by_code, incident_findings, note_incident
 from apps.journal.choices import Source, StreamKey
 from apps.journal.selectors import stream_seq
 from apps.runs.selectors import run_by_code
 
 LINE = re.compile(r"^\s*(\d{1,2}:\d{2}(?::\d{2})?)\s+(.+)$")
 CLOCK = re.compile(r"^(?:(\d{4})-(\d{2})-(\d{2})[ T])?(\d{1,2}):(\d{2})(?::(\d{2}))?$")
-PARTS = ("head", "timeline", "rail")
+PARTS = ("head", "timeline", "rail", "death")
 MOST_LINES = 200
 MOST_OFFSET_MIN = 18 * 60
 """No zone is further from UTC."""
@@ -66,7 +67,8 @@ def incident(request: HttpRequest, number: int, *, who: Principal) -> HttpRespon
         active="incidents",
         feed=f"/ws/feed?stream={name}@{stream_seq(stream)}&page=incident:{row.number}",
         draft=request.GET.get("note", ""),
-        **_context(row, who),
+        death=death_of(row, incident_findings(row.id)),
+        **_context(row, who, stood_of(request)),
     )
 
 
@@ -76,16 +78,22 @@ def part(request: HttpRequest, number: int, name: str, *, who: Principal) -> Htt
     if name not in PARTS:
         raise NotFound(f"An incident's page has no part “{name}”.")
     row = incident_by_code(str(number), now=now())
-    return render_part(request, f"console/incidents/{name}.html", who=who, **_context(row, who))
+    context = (
+        {"death": death_of(row, incident_findings(row.id))}
+        if name == "death"
+        else _context(row, who, stood_of(request))
+    )
+    return render_part(request, f"console/incidents/{name}.html", who=who, **context)
 
 
-def _context(row: IncidentRow, who: Principal) -> dict[str, Any]:
+def _context(row: IncidentRow, who: Principal, stood: Stood) -> dict[str, Any]:
     found = incident_page(row, reader_key=who.key, now=now())
     return {
         "page": found,
         "incident": row,
         "evidence": evidence_rows(found.lead),
-        "next": incident_next(row, found.lead, who=who, now=now()),
+        "band": band_of(found.lead),
+        "next": incident_next(row, found.lead, who=who, now=now(), stood=stood),
         "may": who.may(OPERATE),
         "answers": Answer.choices,
     }
@@ -225,5 +233,5 @@ def note(request: HttpRequest, number: int, note_id: int, *, who: Principal) -> 
 
 def _timeline(request: HttpRequest, row: IncidentRow, who: Principal) -> HttpResponse:
     if request.headers.get("HX-Request"):
-        return render_part(request, "console/incidents/timeline.html", who=who, **_context(row, who))
+        return render_part(request, "console/incidents/timeline.html", who=who, **_context(row, who, stood_of(request)))
     return back_to(request, reverse("incident", args=[row.number]) + "#timeline")

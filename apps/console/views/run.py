@@ -20,9 +20,9 @@ from apps.console.selectors.phases import phases_of
 from apps.console.selectors.ranks import last_steps, ranks_now_page, worst_ranks
 from apps.console.selectors.run import attempt_shown, feed_path, heat_config, run_head
 from apps.console.selectors.senders import arrivals_of
-from apps.console.selectors.suspects import SLOW_CAUSES, suspect_nodes, suspects_of
+from apps.console.selectors.suspects import FRESH, SLOW_CAUSES, Stood, suspect_nodes, suspects_of
 from apps.console.selectors.timeline import SHOWN, run_timeline
-from apps.console.views.kit import back_to, page, render_page, render_part
+from apps.console.views.kit import back_to, page, render_page, render_part, stood_of
 from apps.console.words import whole_of
 from apps.diagnosis.services import finding_mute
 from apps.journal.choices import Source
@@ -48,8 +48,12 @@ def _head(run: RunRow, *, moment: datetime, who: Principal) -> Context:  # noqa:
     return {"head": run_head(run, now=moment)}
 
 
-def _suspects(run: RunRow, *, moment: datetime, who: Principal) -> Context:
-    return {"suspects": suspects_of(run, who=who, now=moment), "may": who.may(OPERATE), "silent": run.silent}
+def _suspects(run: RunRow, *, moment: datetime, who: Principal, stood: Stood = FRESH) -> Context:
+    return {
+        "suspects": suspects_of(run, who=who, now=moment, stood=stood),
+        "may": who.may(OPERATE),
+        "silent": run.silent,
+    }
 
 
 def _ranks(run: RunRow, *, moment: datetime, who: Principal) -> Context:  # noqa: ARG001
@@ -95,7 +99,11 @@ def _parts(
 ) -> Context:
     context: Context = {}
     for build in dict.fromkeys(PARTS[name] for name in names):
-        asked = {"rows": _asked_rows(request)} if build is _timeline and request is not None else {}
+        asked: Context = {}
+        if request is not None and build is _timeline:
+            asked = {"rows": _asked_rows(request)}
+        elif request is not None and build is _suspects:
+            asked = {"stood": stood_of(request)}
         context |= build(run, moment=moment, who=who, **asked)
     return context
 
@@ -141,8 +149,13 @@ def part(request: HttpRequest, slug: str, name: str, *, who: Principal) -> HttpR
     """Render one part again, after a poke."""
     if name not in PARTS:
         raise NotFound(f"A run's page has no part “{name}”.")
-    row = run_by_code(slug)
-    context = _parts(row, [name], moment=now(), who=who, request=request)
+    row, moment = run_by_code(slug), now()
+    context = _parts(row, [name], moment=moment, who=who, request=request)
+    # The head and the suspects say one thing: either that says something new brings the other along, of the same moment.
+    if name == "head" and request.GET.get("word", "") not in ("", context["head"].word_key):
+        context |= _parts(row, ["suspects"], moment=moment, who=who, request=request) | {"with_head": True}
+    elif name == "suspects":
+        context |= _parts(row, ["head"], moment=moment, who=who)
     return render_part(request, f"console/run/{name}.html", who=who, run=row, live=True, **context)
 
 

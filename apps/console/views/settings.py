@@ -18,7 +18,7 @@ from apps.incidents.selectors import notice_targets, notices_latest
 from apps.incidents.services import mail_folder, mail_recipients
 from apps.journal.choices import StreamKey
 from apps.journal.selectors import events_latest
-from apps.remediation.selectors import guard_settings, scheduler_of
+from apps.remediation.selectors import check_of, guard_settings, scheduler_of
 from apps.runs.choices import Mode
 from apps.runs.launcher import launcher_shown
 from apps.runs.selectors import runs_all
@@ -52,6 +52,7 @@ def _show(request: HttpRequest, who: Principal, **more: Any) -> HttpResponse:
         "modes": Mode.choices,
         "guards": [(cluster, guard_settings(cluster.id)) for cluster in clusters],
         "schedulers": [(cluster, scheduler_of(cluster.id)) for cluster in clusters],
+        "checks": [(cluster, check_of(cluster.id)) for cluster in clusters],
         "notices": notices_latest(limit=20),
     }
     if admin:

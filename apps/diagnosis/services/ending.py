@@ -8,7 +8,8 @@ from apps.runs.services import attempt_failure_note
 from apps.telemetry.selectors import FactRow, facts_of
 
 AT_THE_END = timedelta(seconds=60)
-"""A rank that failed longer before the end was outlived by the others, so they may well have finished without it."""
+"""A rank that failed longer before the end was outlived by the others, so they may well have finished without it; one
+that fails longer after it, by its own word, hung in leaving, or was put an end to, when all was done."""
 
 SIGTERM = frozenset({15, -15, 128 + 15})
 """A rank that is told to stop when the others are done has not failed."""
@@ -23,8 +24,13 @@ def attempt_end_check(*, attempt_id: int, now: datetime) -> bool:
     is_said = (attempt.reason, attempt.authority) == (EndReason.FINISHED, Authority.CLIENT)
     if attempt.state != AttemptState.ENDED or attempt.ended_at is None or not is_said:
         return False
-    since = attempt.ended_at - AT_THE_END
-    failed = [fact for fact in facts_of(attempt_id, kinds=("exit",)) if _failed(fact) and fact.received_at >= since]
+    since, until = attempt.ended_at - AT_THE_END, attempt.ended_at + AT_THE_END
+    failed = [
+        fact
+        for fact in facts_of(attempt_id, kinds=("exit",))
+        # What is told late happened before it was received; how long before, only its sender's word says.
+        if _failed(fact) and fact.received_at >= since and min(fact.ours_at, fact.received_at) <= until
+    ]
     if not failed:
         return False
     first = min(failed, key=lambda fact: (fact.received_at, fact.rank))

@@ -10,7 +10,7 @@ from django.db.models import Exists, OuterRef
 from apps.diagnosis.choices import CloseReason, FindingState
 from apps.diagnosis.models import DetectorState, Finding
 from apps.diagnosis.services.ending import attempt_end_check
-from apps.diagnosis.services.findings import findings_close, findings_lock
+from apps.diagnosis.services.findings import findings_close, findings_lock, saves_doubt
 from apps.diagnosis.services.looking import RECORD, look, look_back, speaks_of_the_dead
 from apps.diagnosis.services.status import best_pace_learn, run_status_refresh
 from apps.diagnosis.services.windows import (
@@ -36,6 +36,7 @@ from apps.journal.services import recording
 from apps.runs.choices import AttemptState
 from apps.runs.models import Attempt
 from apps.runs.selectors import AttemptRow, attempt_by_id, run_by_id
+from apps.runs.services import saves_lock
 from apps.telemetry.selectors import SettledColumns, attempt_news, attempts_with_news, columns_settled, nonfinite_of
 from apps.telemetry.services.news import attempt_news_seen
 
@@ -114,6 +115,10 @@ def windows_evaluate(*, attempt_id: int, now: datetime) -> Looked:
 def clocks_evaluate(*, attempt_id: int, now: datetime) -> None:
     """Look at an attempt by the clock and by its facts: hang, silence, lost ranks, stale checkpoints."""
     attempt_end_check(attempt_id=attempt_id, now=now)  # before anything is locked here: it locks the attempt's row
+    _by_clock(attempt_id, now=now)
+
+
+def _by_clock(attempt_id: int, *, now: datetime) -> None:
     with recording(now=now) as journal:
         if not _lock(attempt_id):
             return
@@ -144,8 +149,11 @@ def attempt_catch_up(*, attempt_id: int, now: datetime) -> None:
         news = attempt_news(attempt_id)
         if not _lock(attempt_id):
             return
+        findings_lock(attempt_id)
+        saves_lock(attempt_id)  # after the findings and before the run's status, which the first of the looks writes
         windows_evaluate(attempt_id=attempt_id, now=now)  # what is more than one look takes is remembered (BEHIND)
-        clocks_evaluate(attempt_id=attempt_id, now=now)
+        _by_clock(attempt_id, now=now)
+        saves_doubt(run_id=attempt_by_id(attempt_id).run_id, attempt_id=attempt_id)
         _last_look_note(attempt_id, now=now)
         if news is not None:
             attempt_news_seen(attempt_id=attempt_id, version=news)

@@ -80,6 +80,13 @@ def _doubt(row: Finding) -> None:
         checkpoint_trust_set(run_id=row.run_id, after_step=row.since_step, attempt_id=row.attempt_id)
 
 
+def saves_doubt(*, run_id: int, attempt_id: int) -> None:
+    """Let nobody restart by default from a save that was told of only after its attempt was over, in the midst of a fault."""
+    since = doubted_from(attempt_id)
+    if since is not None:
+        checkpoint_trust_set(run_id=run_id, after_step=since, attempt_id=attempt_id)
+
+
 def _doubt_no_more(row: Finding) -> None:
     """Trust again what was saved since a numeric finding that is over, but for what another one casts doubt on."""
     if row.cause in MAKES_SAVES_SUSPECT and row.since_step is not None:
@@ -107,15 +114,16 @@ def _change(row: Finding, verdict: Verdict, *, log: Log, now: datetime) -> Findi
 
 
 def finding_close(row: Finding, *, reason: str, verdict: Verdict | None, log: Log, now: datetime) -> Finding:
-    """Close a finding; it keeps what it last said unless the closing verdict says more."""
+    """Close a finding; what was found stays its verdict, and how it ended is said where the reason stood."""
     if verdict is not None:
-        row.verdict, row.why, row.next = verdict.verdict, verdict.why, verdict.next
+        ended = verdict.verdict if reason == CloseReason.RECOVERED and verdict.verdict != row.verdict else ""
+        row.why, row.next = f"{ended} {verdict.why}".strip(), verdict.next
     row.state, row.closed_at, row.close_reason = FindingState.CLOSED, now, reason
     row.version += 1
     row.save()
     if reason == CloseReason.RECOVERED:
         _doubt_no_more(row)
-    _say(log, row, "finding.closed", f"{row.cause} on {subject_words(row.subject)}: {CloseReason(reason).label}", now)
+    _say(log, row, "finding.closed", f"{said_of(row.cause, row.subject)}: {_closed_words(reason)}", now)
     return row
 
 
@@ -152,7 +160,7 @@ def finding_mute(
         log.add(
             StreamKey.run(row.run_id),
             kind="finding.dismissed" if until_at is None else "finding.snoozed",
-            text=f"{row.cause} on {subject_words(row.subject)}: {row.mute_reason}",
+            text=f"{said_of(row.cause, row.subject)}: {row.mute_reason}",
             source=source,
             actor_name=by,
             subject=row.subject,
@@ -197,6 +205,19 @@ def finding_considered(*, finding_id: int, version: int) -> bool:
     return bool(
         Finding.objects.filter(pk=finding_id, considered_version__lt=version).update(considered_version=version)
     )
+
+
+def said_of(cause: str, subject: Mapping[str, Any]) -> str:
+    """Return a cause and where it is; of a whole run nobody says that it is on the run.
+
+    >>> said_of("hang", {"kind": "RUN"}), said_of("hang", {"kind": "NODE", "node": "trn017"})
+    ('hang', 'hang on trn017')
+    """
+    return cause if subject.get("kind") == "RUN" else f"{cause} on {subject_words(subject)}"
+
+
+def _closed_words(reason: str) -> str:
+    return "told by another finding" if reason == CloseReason.MERGED else CloseReason(reason).label
 
 
 def subject_words(subject: Mapping[str, Any]) -> str:

@@ -30,11 +30,12 @@ def casts_doubt(row: Finding) -> bool:
 def doubted_from(attempt_id: int) -> int | None:
     """Return the step from which on an attempt's saves are suspect, None if none is.
 
-    A finding casts doubt while it is open, and for good if it blamed a machine (wrong numbers need not be NaN) or was seen
-    late (nobody saw it end).
+    A finding casts doubt while it is open, and for good if it blamed a machine (wrong numbers need not be NaN) or if nobody
+    saw it end: it was seen late, or the attempt was over first.
     """
     rows = Finding.objects.filter(attempt_id=attempt_id, cause__in=MAKES_SAVES_SUSPECT)
-    lasting = Q(proposal_kind=ProposalKind.EXCLUDE_NODE) | Q(close_reason=CloseReason.LATE)
+    unseen = Q(close_reason__in=(CloseReason.LATE, CloseReason.ATTEMPT_ENDED))
+    lasting = Q(proposal_kind=ProposalKind.EXCLUDE_NODE) | unseen
     doubting = rows.filter(Q(state=FindingState.OPEN) | lasting)
     return min((row.since_step for row in doubting if casts_doubt(row) and row.since_step is not None), default=None)
 

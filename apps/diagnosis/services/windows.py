@@ -7,6 +7,7 @@ from datetime import datetime
 import numpy as np
 from django.db.models import Q
 
+from apps.diagnosis.choices import CloseReason
 from apps.diagnosis.models import Finding
 from apps.engine import detection
 from apps.engine.detection import (
@@ -60,6 +61,9 @@ MOST_SAVES = 200
 
 START_KINDS = ("log", "exit", "note")
 """Facts in which a program says why it cannot start."""
+
+BLAMES = ("rank_lost", "hang", "gpu_lost", "gpu_fault")
+"""Causes that say which machine stopped an attempt."""
 
 _SPOKEN = {
     Trust.COMPLETE: CheckpointState.SAVED,
@@ -284,9 +288,28 @@ def _recorded(fact: FactRow, names: Mapping[int, str]) -> detection.Fact:
 
 
 def _chain(rows: Sequence[TryRow]) -> tuple[detection.Launched, ...]:
-    """Return the attempts as detectors read them; of the newest that ended, what its ranks said before it could start."""
+    """Return the attempts as detectors read them, each with the node that is known to have stopped it; of the newest that
+    ended, what its ranks said before it could start."""
     ended = [row for row in rows if row.attempt.state == AttemptState.ENDED]
-    return tuple(row.launched(message=_start_error(row) if ended and row is ended[-1] else "") for row in rows)
+    blamed = _blamed([row.attempt.id for row in ended])
+    return tuple(
+        row.launched(
+            message=_start_error(row) if ended and row is ended[-1] else "", blamed=blamed.get(row.attempt.id, "")
+        )
+        for row in rows
+    )
+
+
+def _blamed(attempt_ids: Sequence[int]) -> dict[int, str]:
+    """Return the node that is said to have stopped each attempt, where one is: by what was found first. Several attempts
+    that say the same count together, so suspected ones are among them."""
+    rows = (
+        Finding.objects.filter(attempt_id__in=attempt_ids, cause__in=BLAMES, muted_for_good=False)
+        .exclude(close_reason__in=(CloseReason.MERGED, CloseReason.RECOVERED))
+        .order_by("-began_at", "-pk")
+        .values_list("attempt_id", "subject")
+    )
+    return {attempt_id: subject["node"] for attempt_id, subject in rows if subject.get("node")}
 
 
 def _start_error(row: TryRow) -> str:

@@ -12,16 +12,21 @@ from apps.engine.detectors._presence import Presence, left
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Culprit:
-    """The ranks that hold the others up (none: everyone is inside), and how that is known."""
+    """The ranks that hold the others up (none: everyone is inside), and how that is known. `stood`: who was heard while
+    the run stood, then or now."""
 
     ranks: Ints
     how: str
     inside: Flags
     missing: Flags
+    stood: Flags
 
 
-def culprit_of(window: Window, who: Presence) -> Culprit:
+def culprit_of(window: Window, who: Presence, *, stood_at: float) -> Culprit:
     """Return who holds a standing run up.
+
+    stood_at: receive time by which everybody's reports were from after the run stopped. Who was heard later and is silent
+    now fell silent in a run that stood already: it counts as it was last heard, and is not why the run stands.
 
     In this order: ranks that can no longer be heard (of those that had not ended); ranks of an earlier step than the
     others, of those the ones not inside a collective; in the same step the ranks outside a collective while the others
@@ -29,11 +34,12 @@ def culprit_of(window: Window, who: Presence) -> Culprit:
     Cost: O(ranks). Source: figures §11.2 (missing ranks first; a missing rank that itself waits is a victim), case 32.
     """
     beats = window.beats
-    inside = who.fresh & (beats.phase == Phase.COMMUNICATION)
-    missing = who.missing
-    behind = who.fresh & (beats.step == beats.step[who.fresh].min()) & (beats.step < beats.step[who.fresh].max())
-    outside = who.fresh & ~inside
-    gone = missing & left(window)
+    stood = who.fresh | (who.missing & (beats.heard_at > stood_at))
+    inside = stood & (beats.phase == Phase.COMMUNICATION)
+    missing = who.missing & ~stood
+    behind = stood & (beats.step == beats.step[stood].min()) & (beats.step < beats.step[stood].max())
+    outside = stood & ~inside
+    gone = who.missing & left(window)
     for how, named in (
         ("left", gone),
         ("missing", missing),
@@ -41,9 +47,10 @@ def culprit_of(window: Window, who: Presence) -> Culprit:
         ("outside", outside if inside.any() else np.zeros_like(outside)),
     ):
         count = int(named.sum())
-        if count == 1 or 0 < 2 * count < int((who.fresh | missing).sum()):
-            return Culprit(np.flatnonzero(named).astype(np.int32), how, inside, missing)
-    return Culprit(np.zeros(0, np.int32), "inside" if inside.sum() == who.fresh.sum() else "together", inside, missing)
+        if count == 1 or 0 < 2 * count < int((stood | missing).sum()):
+            return Culprit(np.flatnonzero(named).astype(np.int32), how, inside & who.fresh, who.missing, stood)
+    how = "inside" if inside.sum() == stood.sum() else "together"
+    return Culprit(np.zeros(0, np.int32), how, inside & who.fresh, who.missing, stood)
 
 
 def subject_of(window: Window, ranks: Ints) -> Subject:

@@ -23,20 +23,28 @@ MOST_KEPT = 256
 
 
 class Exits:
-    """What is remembered of exits: those of the first moment in full, of the others only who and whether asked for."""
+    """What is remembered of exits: those of the first moment in full, of the others only who and whether asked for.
+
+    Exits that the run survived are remembered as such, and what comes after them is a crash of its own (case 36).
+    """
 
     def __init__(self, world_size: int, values: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
         self.moment: dict[str, dict[str, Any]] = dict(values.get("moment", {}))
         self.all_asked: bool = values.get("all_asked", True)
-        self.gone: NDArray[np.bool_] = arrays["gone"].copy() if "gone" in arrays else np.zeros(world_size, np.bool_)
+        self.last_at: float = values.get("last_at", 0.0)
+        self.survived_at: float = values.get("survived_at", 0.0)
+        self.gone, self.survived = (
+            arrays[name].copy() if name in arrays else np.zeros(world_size, np.bool_) for name in ("gone", "survived")
+        )
 
     def take(self, facts: Sequence[Fact]) -> None:
         """Count failed exits; each rank once, whatever repeats. What was told of the past says nothing of who is lost now."""
         for fact in facts:
             rank = fact.rank if fact.current and failed(fact) else None
-            if rank is None or not 0 <= rank < len(self.gone) or self.gone[rank]:
+            if rank is None or not 0 <= rank < len(self.gone) or self._is_known(rank, fact.heard_at):
                 continue
-            self.gone[rank] = True
+            self.gone[rank], self.survived[rank] = True, False
+            self.last_at = max(self.last_at, fact.heard_at)
             signal = signal_of(fact)
             self.all_asked = self.all_asked and signal == SIGTERM
             self.moment[str(rank)] = {
@@ -53,6 +61,18 @@ class Exits:
             )
             self.moment = {str(rank): self.moment[str(rank)] for _, rank in inside[:MOST_KEPT]}
 
+    def survive(self) -> None:
+        """Put what was told so far behind: the run went on after it."""
+        self.moment, self.all_asked = {}, True
+        self.survived, self.survived_at = self.gone.copy(), self.last_at
+
+    def wave(self) -> NDArray[np.bool_]:
+        """Return the ranks that ended in the crash that is not survived yet. bool [ranks]."""
+        return self.gone & ~self.survived
+
+    def _is_known(self, rank: int, heard_at: float) -> bool:
+        return bool(self.gone[rank]) and not (self.survived[rank] and heard_at > self.survived_at)
+
     def first_at(self) -> float:
         """Return when the first exit was heard of, seconds on the receiver's clock; infinite without one."""
         return min((float(one["heard_at"]) for one in self.moment.values()), default=float("inf"))
@@ -63,7 +83,16 @@ class Exits:
 
     def values(self) -> dict[str, Any]:
         """Return what is not an array, as JSON can hold it."""
-        return {"moment": self.moment, "all_asked": self.all_asked}
+        return {
+            "moment": self.moment,
+            "all_asked": self.all_asked,
+            "last_at": self.last_at,
+            "survived_at": self.survived_at,
+        }
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return what is an array."""
+        return {"gone": self.gone, "survived": self.survived}
 
 
 def origins_of(moment: Mapping[str, Mapping[str, Any]]) -> list[int]:

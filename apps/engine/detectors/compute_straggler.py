@@ -325,12 +325,14 @@ def _evidence(
 def _nothing(memory: Slowness, window: Window) -> Undecided | Healthy:
     world = window.attempt.world_size
     seen = int((memory.seen >= OF).sum())
-    have = (plural(memory.columns, "evidence step"), f"compute_s of {seen} of {world} ranks")
+    have = (plural(memory.columns, "evidence step"), f"compute_s of {seen} of {plural(world, 'rank')}")
     if memory.columns < OF:
         lack = (f"{plural(OF - memory.columns, 'more evidence step')} with compute_s of two ranks of one stage",)
         return Undecided(CAUSE, have, lack, "Not enough steps yet to compare ranks.")
     if 2 * seen < world:
-        return Undecided(CAUSE, have, (f"compute_s of {world - seen} ranks",), "Most ranks cannot be compared yet.")
+        return Undecided(
+            CAUSE, have, (f"compute_s of {plural(world - seen, 'rank')}",), "Most ranks cannot be compared yet."
+        )
     stages = [int(stage) for stage, ratio in memory.stages if ratio >= PARTITION_RATIO]
     if len(stages) >= BAD.default and len(set(stages)) == 1:
         ratio = float(np.median([ratio for _, ratio in memory.stages]))

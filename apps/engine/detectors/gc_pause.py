@@ -237,7 +237,7 @@ def _evidence(look: Look, window: Window) -> tuple[Evidence, ...]:
 
 def _nothing(memory: Pauses, window: Window) -> Undecided | Healthy:
     world = window.attempt.world_size
-    have = (plural(memory.columns, "evidence step"), f"gc_s of {memory.heard} of {world} ranks")
+    have = (plural(memory.columns, "evidence step"), f"gc_s of {memory.heard} of {plural(world, 'rank')}")
     if memory.columns < LEAST_COLUMNS:
         lack = f"{plural(LEAST_COLUMNS - memory.columns, 'more evidence step')} with {', '.join(METRICS)} of half the ranks"
         return Undecided(CAUSE, have, (lack,), "Not enough steps with the time of collections yet.")

@@ -119,8 +119,9 @@ def _kept(pace: Pace, found: dict[str, Any] | None) -> State:
 
 def _found(window: Window, pace: Pace, who: Presence, stood_s: float, limit_s: float) -> dict[str, Any]:
     """Return everything the verdict says, as it is kept in the state."""
-    culprit = culprit_of(window, who)
-    odd = odd_ones(window, who.fresh) if not len(culprit.ranks) else None
+    since = max(pace.since or window.now, window.watch_began_at)
+    culprit = culprit_of(window, who, stood_at=since + 2 * who.limit_s / 3 + (pace.step_s() or 0.0))
+    odd = odd_ones(window, culprit.stood) if not len(culprit.ranks) else None
     if odd is not None:
         culprit = replace(culprit, ranks=odd.ranks, how="stacks")
     sure = stood_s >= CONFIRM * limit_s and not _node_is_lost(window, who, culprit)
@@ -143,7 +144,7 @@ def _found(window: Window, pace: Pace, who: Presence, stood_s: float, limit_s: f
         "phases": phases,
         "step": pace.newest,
         "found": pace.newest,
-        "since": max(pace.since or window.now, window.watch_began_at),
+        "since": since,
         "stood_s": stood_s,
         "limit_s": limit_s,
         "phase": pace.phase,
@@ -160,10 +161,13 @@ def _stacks_kept(odd: OddOnes | None) -> dict[str, Any] | None:
 
 
 def _counts(culprit: Culprit, who: Presence) -> dict[str, int]:
+    """Return how many report, are missing, and wait: who is named does not wait, wherever it says that it is."""
+    waits = culprit.inside.copy()
+    waits[culprit.ranks] = False
     return {
         "reporting": int(who.fresh.sum()),
         "missing": int(culprit.missing.sum()),
-        "inside": int(culprit.inside.sum()),
+        "inside": int(waits.sum()),
     }
 
 
@@ -204,6 +208,8 @@ def _says(found: dict[str, Any], stood: str, closed: CloseReason | None) -> str:
     if closed is CloseReason.RECOVERED:
         return f"The run moves again after it stood in step {found['step']} for {stood}."
     still = f"step {found['step']} has not ended for {stood}" if found["step"] >= 0 else f"no step in {stood}"
+    if not found["ranks"] and found["certainty"] == Certainty.SUSPECTED:
+        return f"The run may hang: {still}, and which rank holds it up is not known yet."
     if not found["ranks"]:
         return f"The run hangs: {still}, and no single rank stands out."
     many = len(found["ranks"]) > 1
@@ -228,6 +234,8 @@ def _why(found: dict[str, Any]) -> str:
             f"{said['alike']} of {said['sent']} ranks that sent their stacks wait alike, in {said['others']}. {who} stood "
             f"in {said['where']}: likely the one they wait for, not proven. {rest}; {allowed}{usual}."
         )
+    if found["how"] == "inside" and found["certainty"] == Certainty.SUSPECTED:
+        return f"{rest}; whom they wait for is not known yet; {allowed}{usual}."
     if found["how"] == "inside":
         return f"All reporting ranks are inside the collective: look at the network. {rest}; {allowed}{usual}."
     where = f" The named ranks say: {', '.join(found['phases'])}." if found["phases"] else ""
@@ -274,7 +282,7 @@ def _evidence(found: dict[str, Any]) -> tuple[Evidence, ...]:
 def _unheard(window: Window) -> Undecided:
     limit = in_words(NO_TELEMETRY_S.of(window.limits))
     heard = int(np.isfinite(window.beats.heard_at).sum())
-    have = (f"beats of {heard} of {window.attempt.world_size} ranks",)
+    have = (f"beats of {heard} of {plural(window.attempt.world_size, 'rank')}",)
     return Undecided(CAUSE, have, (f"a beat within {limit}",), "Nobody can be heard, so nobody can be said to hang.")
 
 
@@ -289,7 +297,11 @@ def _ended(window: Window) -> Undecided:
 
 def _moving(window: Window, pace: Pace, who: Presence, stood_s: float, limit_s: float) -> Undecided | Healthy:
     fresh = int(who.fresh.sum())
-    have = (f"beats of {fresh} of {window.attempt.world_size} ranks", f"step {pace.newest}", f"phase {pace.phase}")
+    have = (
+        f"beats of {fresh} of {plural(window.attempt.world_size, 'rank')}",
+        f"step {pace.newest}",
+        f"phase {pace.phase}",
+    )
     words = f"Last moved {in_words(stood_s)} ago; this phase may last {in_words(limit_s)}."
     if pace.step_s() is None:
         lack = (f"{plural(3, 'step')} seen, to learn how long one takes",)

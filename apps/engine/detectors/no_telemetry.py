@@ -56,8 +56,9 @@ def evaluate(window: Window, state: State) -> tuple[State, tuple[Answer, ...]]:
     closed = []
     for key, entry in found.items():
         if key not in now:
-            reason = CloseReason.MERGED if now and _covered(entry, now) else CloseReason.RECOVERED
-            closed.append(_verdict(entry, window, who, heard, reason))
+            again = any(heard.get(node, np.inf) <= who.limit_s for node in entry["nodes"])
+            reason = CloseReason.RECOVERED if again and not _covered(entry, now) else CloseReason.MERGED
+            closed.append(_verdict({**entry, "ended": not again}, window, who, heard, reason))
     opened = {key: {**entry, "since": found.get(key, entry)["since"]} for key, entry in now.items()}
     verdicts = [_verdict(entry, window, who, heard) for entry in opened.values()]
     answers: tuple[Answer, ...] = (*closed, *verdicts)
@@ -92,7 +93,8 @@ def _silent_now(window: Window, who: Presence, heard: dict[str, float]) -> dict[
     if not silent:
         return {}
     step = int(window.beats.step.max()) if len(window.beats.step) else -1
-    everybody = len(silent) == len(heard)
+    ended = int(np.isfinite(who.node_s).sum()) - sum(name in heard for name in window.placement.nodes)
+    everybody = len(silent) == len(heard) and not ended  # where others have ended, the silence is of who is left
     if everybody or len(silent) >= SEVERAL:
         since = window.now - max(silent.values())
         entry = {"node": None, "nodes": sorted(silent), "since": since, "step": step, "everybody": everybody}
@@ -151,16 +153,14 @@ def _verdict(
 
 
 def _says(entry: dict[str, Any], silence_s: float, known: int, closed: CloseReason | None) -> str:
+    who = entry["node"] or ("The run" if entry["everybody"] else plural(len(entry["nodes"]), "node"))
+    if closed is CloseReason.RECOVERED:
+        return f"{who} {'are' if len(entry['nodes']) > 1 and not entry['everybody'] else 'is'} heard again."
     if closed:
-        return (
-            f"{entry['node'] or 'The run'} is heard again."
-            if closed is CloseReason.RECOVERED
-            else "More is silent now."
-        )
+        return f"{who} went silent, then its ranks ended." if entry["ended"] else "More is silent now."
     if entry["everybody"]:
-        return (
-            f"Nothing has been heard from this run for {in_words(silence_s)}: all {plural(known, 'node')} are silent."
-        )
+        silent = f"all {known} nodes are" if known > 1 else "its only node is"
+        return f"Nothing has been heard from this run for {in_words(silence_s)}: {silent} silent."
     if entry["node"]:
         return f"{entry['node']} has not been heard for {in_words(silence_s)}."
     return f"{len(entry['nodes'])} of {known} nodes have not been heard, the first for {in_words(silence_s)}."

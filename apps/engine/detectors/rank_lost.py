@@ -1,4 +1,5 @@
-"""A rank crashed, or a whole node was lost: seen from an exit that a survivor reports, or from a node's silence."""
+"""A rank crashed, or a whole node was lost: seen from an exit that a survivor reports, from a node's silence, or from
+who took no leave when all others did."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -33,6 +34,14 @@ from apps.engine.detection import (
 from apps.engine.detectors._culprit import MOST_VICTIMS, subject_of
 from apps.engine.detectors._exits import REVISE_S, Exits, origins_of
 from apps.engine.detectors._pace import HANG_FLOOR_S, Pace
+from apps.engine.detectors._parting import (
+    PARTING,
+    parted,
+    parting_evidence,
+    parting_next,
+    parting_says,
+    parting_why,
+)
 from apps.engine.detectors._presence import Presence, exit_in_words, left, presence
 from apps.engine.detectors._words import in_words, plural
 
@@ -49,43 +58,61 @@ def evaluate(window: Window, state: State) -> tuple[State, tuple[Answer, ...]]:
     Source: DESIGN §5; cases 29, 34 and 36 of public reports.
     """
     exits = Exits(window.attempt.world_size, state.values, state.arrays)
-    exits.take(window.facts)
     pace = Pace(state.values.get("pace", {}))
     who = presence(window)
     if who.fresh.any():
         pace.take(window.beats, who.fresh, window.watch_began_at, learn=True)
-    before: dict[str, Any] | None = state.values.get("open")
-    survived = bool(state.values.get("survived")) or _survived(window, pace, before)
-    now = before if window.attempt.stopping else _found(window, exits, who, pace, before, survived=survived)
-    now = _at_the_end(window, now or before, survived=survived) if window.attempt.ended else now
+    known: dict[str, Any] | None = state.values.get("open")
     answers: list[Answer] = []
-    if before and (now is None or now["subject"]["key"] != before["subject"]["key"]):
-        answers.append(_verdict(before, window, exits, CloseReason.MERGED if now else CloseReason.RECOVERED))
+    if known and _survived(window, pace, known):
+        answers.append(_verdict(known, window, exits, CloseReason.RECOVERED))
+        exits.survive()
+        known = None
+    exits.take(window.facts)
+    # Who took no leave is asked anew at each look: a last word that was late takes it back.
+    before = None if known and known["how"] == PARTING and not window.attempt.stopping else known
+    now = before if window.attempt.stopping else _found(window, exits, who, pace, before)
+    if window.attempt.ended:
+        now = _at_the_end(window, now or before)
+        now = now if window.attempt.stopping or before else _who_parted(window, who, now, known)
+    if known and (now is None or now["subject"]["key"] != known["subject"]["key"]):
+        answers.append(_verdict(known, window, exits, CloseReason.MERGED if now else CloseReason.RECOVERED))
     answers.append(_verdict(now, window, exits) if now else _nothing(window, who))
-    kept = {**exits.values(), "pace": pace.values(), "open": now, "survived": survived}
-    return State(CAUSE, DETECTOR.state_version, kept, {"gone": exits.gone}), tuple(answers)
+    kept = {**exits.values(), "pace": pace.values(), "open": now}
+    return State(CAUSE, DETECTOR.state_version, kept, exits.arrays()), tuple(answers)
 
 
-def _survived(window: Window, pace: Pace, found: Mapping[str, Any] | None) -> bool:
+def _survived(window: Window, pace: Pace, found: Mapping[str, Any]) -> bool:
     """Whether the run went on after a crash."""
-    return found is not None and found["how"] == "crash" and pace.outlived(found["since"], window.limits)
+    return bool(found["how"] == "crash" and pace.outlived(found["since"], window.limits))
 
 
-def _at_the_end(window: Window, found: dict[str, Any] | None, *, survived: bool) -> dict[str, Any] | None:
+def _at_the_end(window: Window, found: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return what is known for good once the attempt is over: nothing in it can recover any more.
 
     A node that nobody heard of again before the attempt failed is lost for sure.
     """
-    if found is None or (survived and found["how"] == "crash"):
+    if found is None:
         return None
     failed_with_it = found["how"] == "silence" and not window.attempt.stopping
     return {**found, "certainty": str(Certainty.CONFIRMED)} if failed_with_it else found
 
 
-def _found(
-    window: Window, exits: Exits, who: Presence, pace: Pace, before: dict[str, Any] | None, *, survived: bool
+def _who_parted(
+    window: Window, who: Presence, found: dict[str, Any] | None, known: dict[str, Any] | None
 ) -> dict[str, Any] | None:
-    crashed = bool(exits.moment) and not survived
+    """Return who took no leave, where nothing was found before the end. The others' exits, told later, are its wave."""
+    if found is None or found["how"] == "silence":
+        return parted(window, who) or found
+    if known and known["since"] <= found["since"] and not {*known["origins"]} & {*found["origins"]}:
+        return known
+    return found
+
+
+def _found(
+    window: Window, exits: Exits, who: Presence, pace: Pace, before: dict[str, Any] | None
+) -> dict[str, Any] | None:
+    crashed = bool(exits.moment)
     silent = _lost_nodes(window, exits, who, pace, before, crashed=crashed)
     if not crashed:
         return silent
@@ -169,7 +196,7 @@ def _together(window: Window, who: Presence, lost: list[int], before: dict[str, 
 def _untold(window: Window, exits: Exits, who: Presence, silent: list[int]) -> tuple[list[int], bool]:
     """After exits, the lost node is the one that was silent before them and told nothing though all others did."""
     node = window.placement.node
-    told = set(node[exits.gone & (node >= 0)].tolist())
+    told = set(node[exits.wave() & (node >= 0)].tolist())
     quiet = [i for i in silent if i not in told and window.now - who.node_s[i] <= exits.first_at()]
     alone = len(quiet) == 1 and len(told) == int(np.isfinite(who.node_s).sum()) - 1
     return (quiet if alone else []), len(told) >= SURE_NODES
@@ -211,7 +238,7 @@ def _verdict(found: Mapping[str, Any], window: Window, exits: Exits, closed: Clo
     named, origins = found["subject"], found["origins"]
     confirmed = found["certainty"] == Certainty.CONFIRMED
     own = set(origins)
-    wave = [int(rank) for rank in np.flatnonzero(exits.gone) if int(rank) not in own]
+    wave = [int(rank) for rank in np.flatnonzero(exits.wave()) if int(rank) not in own]
     return Verdict(
         cause=CAUSE,
         class_=Class.COORDINATION,
@@ -238,7 +265,7 @@ def _verdict(found: Mapping[str, Any], window: Window, exits: Exits, closed: Clo
 
 def _proposal(found: Mapping[str, Any]) -> Proposal:
     node = found["subject"]["node"]
-    if found["how"] == "silence" and node:
+    if node and (found["how"] == "silence" or found.get("whole")):
         return Proposal(ProposalKind.EXCLUDE_NODE, node)
     return Proposal() if found["outside"] else Proposal(ProposalKind.RESTART_RUN)
 
@@ -246,9 +273,11 @@ def _proposal(found: Mapping[str, Any]) -> Proposal:
 def _says(found: Mapping[str, Any]) -> str:
     node, origins = found["subject"]["node"], found["origins"]
     on = f" on {node}" if node else ""
+    if found["how"] == PARTING:
+        return parting_says(found)
     if found["how"] == "silence":
         who = node or plural(len(found["subject"]["nodes"]), "node")
-        return f"Lost: {who}. Nothing is heard of its {plural(len(origins), 'rank')}, and the others stand."
+        return f"Lost: {who}. Nothing is heard of its {ranks_in_words(origins)}, and the others stand."
     if found["outside"]:
         return f"The job was stopped from outside: {plural(len(origins), 'rank')} got SIGTERM at the same moment."
     who, ended = ranks_in_words(origins), exit_in_words(found["code"], found["signal"])
@@ -258,6 +287,8 @@ def _says(found: Mapping[str, Any]) -> str:
 
 
 def _why(found: Mapping[str, Any], wave: list[int], *, is_over: bool) -> str:
+    if found["how"] == PARTING:
+        return parting_why(found)
     if found["how"] == "silence":
         ended = f" {ranks_in_words(wave).capitalize()} ended after it." if wave else ""
         return f"Silent for {in_words(found['silent_s'])} while other nodes were heard.{ended}"
@@ -271,6 +302,8 @@ def _why(found: Mapping[str, Any], wave: list[int], *, is_over: bool) -> str:
 def _next(found: Mapping[str, Any], closed: CloseReason | None) -> str:
     if closed:
         return "Nothing to do." if closed is CloseReason.RECOVERED else "See the newer finding."
+    if found["how"] == PARTING:
+        return parting_next(found)
     if found["how"] == "silence":
         node = found["subject"]["node"] or "the silent nodes"
         sure = found["certainty"] == Certainty.CONFIRMED
@@ -281,6 +314,8 @@ def _next(found: Mapping[str, Any], closed: CloseReason | None) -> str:
 
 
 def _evidence(found: Mapping[str, Any], wave: list[int]) -> tuple[Evidence, ...]:
+    if found["how"] == PARTING:
+        return parting_evidence(found)
     after = Evidence("ranks that ended after it", len(wave))
     if found["how"] == "silence":
         silent = Evidence("silent for", round(found["silent_s"], 3), "s")
@@ -295,7 +330,7 @@ def _evidence(found: Mapping[str, Any], wave: list[int]) -> tuple[Evidence, ...]
 
 def _nothing(window: Window, who: Presence) -> Undecided | Healthy:
     fresh, world = int(who.fresh.sum()), window.attempt.world_size
-    have = (f"beats of {fresh} of {world} ranks",)
+    have = (f"beats of {fresh} of {plural(world, 'rank')}",)
     if not fresh:
         return Undecided(
             CAUSE, have, ("a beat from anybody",), "Nobody can be heard, so nobody can be said to be lost."

@@ -1,11 +1,13 @@
 """Trying again does not help: attempts fail alike and at once, too many got nowhere, or it cannot start at all."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from apps.engine.detection import (
     Answer,
     Certainty,
     Class,
+    CloseReason,
     Coverage,
     Delay,
     Detector,
@@ -29,6 +31,7 @@ from apps.engine.detection import (
 from apps.engine.detectors._words import in_words, plural
 from apps.engine.estimates.retry_chains import (
     PROGRESS_STEPS,
+    blamed_node,
     chains_cut,
     fruitless,
     identical,
@@ -72,12 +75,16 @@ MOST_NODES = 6
 """Nodes in common that a sentence names."""
 
 
+NAMED_S = 10.0
+"""So long after an attempt failed who stopped it may still come out; a node must not be cleared by it before."""
+
+
 def evaluate(window: Window, state: State) -> tuple[State, tuple[Answer, ...]]:
-    """Return the state, which is empty, and whether the run's newest attempts show that a retry is in vain (see `Detector`).
+    """Return what is open, and whether the run's newest attempts show that a retry is in vain (see `Detector`).
 
     It opens after two identical quick failures, after `restart_limit` attempts that got nowhere, or after one that could
     not start in the words of several ranks. It is over once an attempt gains steps. One node in all failed attempts whose
-    other nodes differ is the node's; everything else is the run's.
+    other nodes differ, or which is said to have stopped each of them, is the node's; everything else is the run's.
     Cost: O(attempts · nodes).
     Source: DESIGN §6; cases 19, 24, 25 and 27 of public reports.
     """
@@ -85,14 +92,37 @@ def evaluate(window: Window, state: State) -> tuple[State, tuple[Answer, ...]]:
         words = "No attempt of the run is known yet."
         return state, (Undecided(CAUSE, (), ("an attempt",), words),)
     chain = chains_cut(window.chain)[-1]
-    row = fruitless(chain, quick_s=QUICK_S.of(window.limits))
+    row = _known(fruitless(chain, quick_s=QUICK_S.of(window.limits)), window.now)
     have = (plural(len(chain), "attempt"),)
     if not row or _goes_on(chain):
-        return state, (Healthy(CAUSE, have, "The newest attempt did not fail at once."),)
+        return _kept(None), (Healthy(CAUSE, have, "The newest attempt did not fail at once."),)
     loops = len(row) >= MOST.of(window.limits) or (len(row) > 1 and identical(row[-2], row[-1]))
     if not loops and not row[-1].message:
-        return state, (Healthy(CAUSE, have, f"Attempt {row[-1].number} got nowhere; one failure is no loop."),)
-    return state, (_verdict(window, chain, row),)
+        return _kept(None), (Healthy(CAUSE, have, f"Attempt {row[-1].number} got nowhere; one failure is no loop."),)
+    now = _verdict(window, chain, row, _node(row))
+    known: dict[str, Any] | None = state.values.get("open")
+    if known is None or known["key"] == now.subject.key:
+        return _kept(now), (now,)
+    before = _verdict(window, chain, row, known["node"], closed=CloseReason.MERGED)
+    return _kept(now), (before, now)
+
+
+def _kept(verdict: Verdict | None) -> State:
+    open_now = None if verdict is None else {"key": verdict.subject.key, "node": verdict.subject.node}
+    return State(CAUSE, DETECTOR.state_version, {"open": open_now} if open_now else {})
+
+
+def _known(row: Sequence[Launched], now: float) -> Sequence[Launched]:
+    """Return the attempts without the newest while it may still come out that the same node stopped it as those before."""
+    newest = row[-1] if row else None
+    if newest is None or newest.blamed or newest.message or newest.ended_at is None:
+        return row
+    return row[:-1] if now - newest.ended_at < NAMED_S and blamed_node(row[:-1]) else row
+
+
+def _node(row: Sequence[Launched]) -> str | None:
+    """Return the node that it is about, None if it is about the run."""
+    return None if len(row) < 2 or row[-1].message else suspect_node(row) or blamed_node(row)
 
 
 def _goes_on(chain: Sequence[Launched]) -> bool:
@@ -101,9 +131,15 @@ def _goes_on(chain: Sequence[Launched]) -> bool:
     return not chain[-1].outcome and (newest.gained_steps or 0) >= PROGRESS_STEPS
 
 
-def _verdict(window: Window, chain: Sequence[Launched], row: Sequence[Launched]) -> Verdict:
-    message = row[-1].message
-    node = suspect_node(row) if len(row) > 1 and not message else None
+def _verdict(
+    window: Window,
+    chain: Sequence[Launched],
+    row: Sequence[Launched],
+    node: str | None,
+    closed: CloseReason | None = None,
+) -> Verdict:
+    # What stopped each of them may still be the program's, at its place: only changing neighbours prove a machine's.
+    proven = node is not None and node == suspect_node(row) and closed is None
     return Verdict(
         cause=CAUSE,
         class_=Class.RECOVERY,
@@ -120,7 +156,8 @@ def _verdict(window: Window, chain: Sequence[Launched], row: Sequence[Launched])
         found_step=row[-1].last_step,
         began_at=row[0].started_at,
         evidence=_evidence(window, chain, row),
-        proposal=Proposal(ProposalKind.EXCLUDE_NODE, node) if node else Proposal(),
+        proposal=Proposal(ProposalKind.EXCLUDE_NODE, node) if proven else Proposal(),
+        closed=closed,
     )
 
 
@@ -128,7 +165,13 @@ def _says(row: Sequence[Launched], node: str | None) -> str:
     if row[-1].message:
         return f"It cannot start: several ranks said “{row[-1].message}” before the first step."
     began = f"{plural(len(row), 'attempt')} in a row got nowhere"
-    return f"{began}, all of them with {node}." if node else f"{began}."
+    if not node:
+        return f"{began}."
+    return (
+        f"{began}, all of them with {node}."
+        if node == suspect_node(row)
+        else f"{began}; each time {node} was first to fail."
+    )
 
 
 def _why(row: Sequence[Launched], node: str | None) -> str:
@@ -138,6 +181,8 @@ def _why(row: Sequence[Launched], node: str | None) -> str:
     lasted = [one.ended_at - one.started_at for one in row if one.ended_at is not None]
     took = f", within {in_words(max(lasted))} each" if lasted else ""
     common = nodes_in_common(row)
+    if node and node != suspect_node(row):
+        return f"{how}{took}. What failed first was on {node} each time; the other nodes were in all of them, too."
     if node:
         return f"{how}{took}. {node} is in all of them; their other nodes differ."
     if not common:
@@ -151,6 +196,8 @@ def _why(row: Sequence[Launched], node: str | None) -> str:
 def _next(row: Sequence[Launched], node: str | None) -> str:
     if row[-1].message:
         return "Mend what it says, then restart. Nothing tries again by itself."
+    if node and node != suspect_node(row):
+        return f"Exclude {node} and restart: if it fails alike elsewhere, it is the program. Nothing tries again by itself."
     if node:
         return f"Exclude {node} and restart. Nothing tries again by itself."
     return "Read the last lines of the first rank to die in each attempt before it is tried again."

@@ -31,7 +31,8 @@ class Try(Protocol):
     """An attempt as a chain needs it. Times are seconds since 1970 UTC of one clock, None = not yet, or not known.
 
     `outcome`: the word for how it ended, "" while it is open. `nodes`: what it ran on as far as it was told.
-    `message`: what several of its ranks said in the same words before it could start, "" without.
+    `message`: what several of its ranks said in the same words before it could start, "" without. `blamed`: the node that
+    is said to have stopped it, "" without.
     """
 
     @property
@@ -54,6 +55,8 @@ class Try(Protocol):
     def nodes(self) -> Sequence[str]: ...
     @property
     def message(self) -> str: ...
+    @property
+    def blamed(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +161,12 @@ def suspect_node(tries: Sequence[Try]) -> str | None:
     differ = all(others) and len({frozenset(names) for names in others}) == len(others)
     told = all(one.nodes for one in tries)
     return common[0] if len(common) == 1 and told and differ else None
+
+
+def blamed_node(tries: Sequence[Try]) -> str | None:
+    """Return the node that is said to have stopped each of these attempts, None if it was not one and the same."""
+    names = {one.blamed for one in tries}
+    return next(iter(names)) or None if len(names) == 1 else None
 
 
 def fruitless(chain: Sequence[T], *, quick_s: float) -> list[T]:

@@ -10,6 +10,7 @@ from apps.incidents.services.notices import (
     notice_target_put,
     notices_send,
 )
+from apps.incidents.services.shared import SHARED, TOGETHER, nodes_down_together, shared_cause_see
 from apps.incidents.services.work import (
     incident_acknowledge,
     incident_assign,
@@ -21,6 +22,8 @@ from apps.incidents.services.work import (
 )
 
 __all__ = [
+    "SHARED",
+    "TOGETHER",
     "counts_mend",
     "findings_absorb",
     "incident_acknowledge",
@@ -31,6 +34,7 @@ __all__ = [
     "incidents_settle",
     "mail_folder",
     "mail_recipients",
+    "nodes_down_together",
     "note_add",
     "note_edit",
     "note_pin",
@@ -38,5 +42,6 @@ __all__ = [
     "notice_target_enable",
     "notice_target_put",
     "notices_send",
+    "shared_cause_see",
     "watch_check",
 ]

@@ -14,8 +14,9 @@ from apps.diagnosis.services import finding_absorbed, findings_claim
 from apps.fleet.selectors import node_by_code
 from apps.incidents.choices import LEVEL_RANK, ORIGINS, UNRESOLVED, IncidentState, wave_of
 from apps.incidents.models import Incident
+from apps.incidents.services.again import incident_again, incident_before, incident_placed, incident_reopen
 from apps.incidents.services.counts import counts_refresh
-from apps.incidents.services.moving import incident_close, incident_move, incident_say
+from apps.incidents.services.moving import incident_close, incident_say, loss_keep
 from apps.incidents.services.notices import notices_consider
 from apps.incidents.services.numbers import number_next
 from apps.journal.choices import Source
@@ -56,8 +57,9 @@ def findings_absorb(*, now: datetime) -> int:
                 return len(done)
 
 
-def _origin_first(row: FindingRow) -> tuple[bool, datetime]:
-    return row.place_key == "RUN", row.began_at or row.found_at
+def _origin_first(row: FindingRow) -> tuple[bool, int, datetime]:
+    """Of what one look found the gravest comes first: it opens the incident, and people are told of one thing once."""
+    return row.place_key == "RUN", -LEVEL_RANK.get(row.level, 0), row.began_at or row.found_at
 
 
 def _absorb(row: FindingRow, *, now: datetime) -> int:
@@ -90,6 +92,8 @@ def _incident_of(row: FindingRow, *, log: Log) -> Incident | None:
         return Incident.objects.select_for_update(no_key=True).filter(pk=row.incident_id).first()
     if row.cause in AGES and _opens(row) and (origin := _open_origin(open_ones, row)) is not None:
         return origin
+    if _opens(row) and (again := incident_again(open_ones, row)) is not None:
+        return again
     here = open_ones.filter(place_key=row.place_key).first()
     if here is not None and _opens(row) and _is_over(here, row):
         _resolve_for(here, row, log=log)
@@ -98,14 +102,20 @@ def _incident_of(row: FindingRow, *, log: Log) -> Incident | None:
         return here
     began = row.began_at or row.found_at
     mine = open_ones.filter(attempt_id=row.attempt_id)
-    near = mine.filter(began_at__gte=began - WAVE_S, began_at__lte=began + TOGETHER_S).order_by("began_at")
+    near = [
+        one
+        for one in mine.filter(began_at__lte=began + TOGETHER_S).order_by("began_at")
+        if began - WAVE_S <= _began_in(row.attempt_id, one) <= began + TOGETHER_S
+    ]
     if here is not None:
         # The run as a whole is the place of much that has nothing to do with a stop: its wave is not for that incident.
         elsewhere = row.place_key == "RUN" and here.cause not in ORIGINS
         return (_brought_about_by(near, row) if elsewhere else None) or here
     if row.place_key != "RUN" and (wave := wave_of(row.cause)):
         about_run = mine.filter(place_key="RUN", cause__in=wave, began_at__gte=began - TOGETHER_S)
-        moved = _moved(next((one for one in about_run.order_by("began_at") if _same_stop(one, row)), None), row)
+        moved = incident_placed(
+            next((one for one in about_run.order_by("began_at") if _same_stop(one, row)), None), row
+        )
         if moved is not None:
             return moved
     return _brought_about_by(near, row)
@@ -113,6 +123,12 @@ def _incident_of(row: FindingRow, *, log: Log) -> Incident | None:
 
 def _brought_about_by(near: Iterable[Incident], row: FindingRow) -> Incident | None:
     return next((one for one in near if row.cause in wave_of(one.cause) and _same_stop(one, row)), None)
+
+
+def _began_in(attempt_id: int, incident: Incident) -> datetime:
+    """Return when an incident began in an attempt: later than at first, if it came back in that one."""
+    rows = findings_of(incident_id=incident.pk, attempt_id=attempt_id)
+    return min((row.began_at or row.found_at for row in rows), default=incident.began_at)
 
 
 def _open_origin(open_ones: QuerySet[Incident], row: FindingRow) -> Incident | None:
@@ -145,24 +161,16 @@ def _is_over(incident: Incident, row: FindingRow) -> bool:
 
 
 def _resolve_for(incident: Incident, row: FindingRow, *, log: Log) -> None:
-    """Close an incident that was dealt with, so that the new fault is one of its own, linked to it."""
+    """Close an incident that was dealt with, so that the new fault is one of its own."""
     words = "followed by a new fault"
     incident_close(incident, IncidentState.RESOLVED, answer="", words=words, by="", now=row.found_at)
     text = f"INC-{incident.number} resolved: it was dealt with, and what comes now is new"
     incident_say(log, incident, "incident.resolved", text, source=Source.RULE)
 
 
-def _moved(incident: Incident | None, row: FindingRow) -> Incident | None:
-    """Give an incident about the run as a whole the place that explains it."""
-    if incident is not None:
-        incident.place_key = row.place_key
-        incident.save(update_fields=["place_key"])
-    return incident
-
-
 def _open(row: FindingRow, *, log: Log) -> Incident:
     run = run_by_id(row.run_id)
-    before = Incident.objects.filter(run_id=row.run_id, place_key=row.place_key).order_by("-number").first()
+    before = incident_before(row)
     incident = Incident.objects.create(
         number=number_next(),
         cluster_id=run.cluster_id,
@@ -206,6 +214,7 @@ def _join(incident: Incident, row: FindingRow, *, log: Log) -> None:
 def incident_refresh(incident: Incident, *, log: Log, now: datetime) -> None:
     """Let the most serious finding name the incident, keep its times, and see whether someone must be told."""
     incident.refresh_from_db()
+    dealt_with_in = incident.attempt_id
     rows = findings_of(incident_id=incident.pk, limit=500)
     if not rows or incident.state not in UNRESOLVED:
         return
@@ -222,22 +231,30 @@ def incident_refresh(incident: Incident, *, log: Log, now: datetime) -> None:
         title=lead.verdict,
         lead_finding_id=lead.id,
         node_id=_node_id(incident, lead),
-        attempt_id=lead.attempt_id,
+        attempt_id=max(row.attempt_id for row in rows),
         began_at=min(row.began_at or row.found_at for row in rows),
         last_seen_at=max([incident.last_seen_at, *(row.closed_at or row.found_at for row in rows)]),
         version=F("version") + 1,
     )
     _calm(incident, is_calm=not open_rows, now=now)
     incident.refresh_from_db()
-    mitigated_at = incident.mitigated_at or now
-    if incident.state == IncidentState.MITIGATED and any(row.found_at > mitigated_at for row in open_rows):
-        _reopen(incident, log=log)
+    if incident.state == IncidentState.MITIGATED:
+        mitigated_at = incident.mitigated_at or now
+        came_back = [row for row in open_rows if _is_later(row.attempt_id, dealt_with_in)]
+        if came_back or any(row.found_at > mitigated_at for row in open_rows):
+            incident_reopen(incident, in_attempt=max((row.attempt_id for row in came_back), default=None), log=log)
+    loss_keep(incident, now=now)
     counts_refresh(incident)
     notices_consider(incident, now=now)
 
 
-def _seriousness(row: FindingRow, incident: Incident) -> tuple[bool, int, bool, bool, datetime]:
-    """Sort key, most serious first: of the incident's place, level, certainty, an origin, then what began first.
+def _is_later(attempt_id: int, than: int | None) -> bool:
+    return than is not None and attempt_id > than
+
+
+def _seriousness(row: FindingRow, incident: Incident) -> tuple[bool, int, bool, bool, int, datetime, int]:
+    """Sort key, most serious first: of the incident's place, level, certainty, an origin, of the newest attempt it came
+    back in, then what began first; of what began at once the newest.
 
     A finding that closed because its attempt ended or another says it better still names what happened.
     """
@@ -246,7 +263,9 @@ def _seriousness(row: FindingRow, incident: Incident) -> tuple[bool, int, bool, 
         -LEVEL_RANK[row.level],
         row.certainty != "CONFIRMED",
         row.cause not in ORIGINS,
+        -row.attempt_id,
         row.began_at or row.found_at,
+        -row.id,
     )
 
 
@@ -269,10 +288,3 @@ def _calm(incident: Incident, *, is_calm: bool, now: datetime) -> None:
         Incident.objects.filter(pk=incident.pk).update(
             calm_since_at=now, calm_attempt_id=run.attempt_id, calm_step=run.step
         )
-
-
-def _reopen(incident: Incident, *, log: Log) -> None:
-    state = IncidentState.ACKNOWLEDGED if incident.acknowledged_at else IncidentState.OPEN
-    incident_move(incident, state, mitigated_at=None)
-    text = f"INC-{incident.number} is back: {incident.title}"
-    incident_say(log, incident, "incident.reopened", text, source=Source.RULE)

@@ -51,6 +51,14 @@ def incident_move(row: Incident, state: str, **fields: Any) -> None:
     counts_refresh(row)
 
 
+def loss_keep(row: Incident, *, now: datetime) -> None:
+    """Keep what a locked, open incident has cost so far: what was said once is not taken back when it fades."""
+    lost = lost_gpu_hours(row, run_by_id(row.run_id) if row.run_id else None, lead_of(row), now=now)
+    if lost != row.gpu_hours_lost:
+        Incident.objects.filter(pk=row.pk).update(gpu_hours_lost=lost)
+        row.gpu_hours_lost = lost
+
+
 def incident_close(row: Incident, state: str, *, answer: str, words: str, by: str, now: datetime) -> None:
     """Close a locked incident: what it cost is fixed, and who was told of it is told of its end.
 

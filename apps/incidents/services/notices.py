@@ -16,6 +16,7 @@ from apps.common.errors import BadRequest
 from apps.common.ids import id_write
 from apps.common.signing import signed_post
 from apps.common.tasks import queue_on_commit
+from apps.diagnosis.choices import CloseReason
 from apps.diagnosis.selectors import FindingRow, findings_of
 from apps.incidents.choices import LEVEL_RANK, Channel, IncidentState, NoticeKind, NoticeState, wave_of
 from apps.incidents.losses import lead_of, lost_gpu_hours
@@ -45,27 +46,52 @@ def notices_consider(incident: Incident, *, now: datetime) -> None:
             _write(incident, NoticeKind.CLOSED, str(incident.state), now=now)
         return
     if not incident.notified_level:
-        if (incident.certainty == "CONFIRMED" or now - incident.found_at >= HOLD) and not _all_muted(incident, now):
+        sure = incident.certainty == "CONFIRMED" or now - incident.found_at >= HOLD
+        if sure and not _all_muted(incident, now) and not _all_recovered(incident):
             _mark(incident, NoticeKind.OPENED, now=now)
     elif LEVEL_RANK[incident.level] > LEVEL_RANK[incident.notified_level]:
         _mark(incident, NoticeKind.ESCALATED, now=now)
     else:
+        _again(incident, now=now)
         _joined(incident, now=now)
+
+
+def _again(incident: Incident, *, now: datetime) -> None:
+    """Tell once that what was said to be dealt with came back in a later attempt, as soon as that is sure, or lasts."""
+    attempt_id = incident.again_attempt_id
+    if attempt_id is None:
+        return
+    back = findings_of(incident_id=incident.pk, attempt_id=attempt_id, state="OPEN", limit=100)
+    if any((row.certainty == "CONFIRMED" or now - row.found_at >= HOLD) and not row.muted(now) for row in back):
+        Incident.objects.filter(pk=incident.pk).update(again_attempt_id=None)
+        _write(incident, NoticeKind.AGAIN, str(attempt_id), now=now)
+
+
+def notice_joined(incident: Incident, *, now: datetime) -> None:
+    """Tell those who know of an incident that more of its own kind joined it: each time is news."""
+    if incident.notified_level:
+        _write(incident, NoticeKind.JOINED, now.isoformat(), now=now)
 
 
 def _joined(incident: Incident, *, now: datetime) -> None:
     """Tell of each cause once that joined an incident people know of: they may be dealing with another one.
 
-    What the incident's own cause brings about is no news.
+    What the incident's own cause brings about is no news, nor is a more exact word for what was told of the same node.
     """
     if incident.count < 2:
         return
-    told = set(Notice.objects.filter(incident=incident).values_list("payload__cause", flat=True))
+    said = Notice.objects.filter(incident=incident).values_list("payload__cause", "payload__subject__node")
+    nodes = {(cause, node) for cause, node in said if node}
+    told = {cause for cause, _ in said}
     if not told:
         return  # there was nobody to tell of the incident itself
     for row in findings_of(incident_id=incident.pk, state="OPEN", limit=100):
         is_news = row.cause not in told | wave_of(incident.cause) and row.level != "INFO" and not row.muted(now)
-        if is_news and (row.certainty == "CONFIRMED" or now - row.found_at >= HOLD):
+        # A node that is not heard, say, is lost.
+        is_exact = any(cause in wave_of(row.cause) and node == row.subject.get("node") for cause, node in nodes)
+        # What makes the incident itself graver is told as that, once it is absorbed.
+        escalates = row.place_key == incident.place_key and LEVEL_RANK[row.level] > LEVEL_RANK[incident.level]
+        if is_news and not is_exact and not escalates and (row.certainty == "CONFIRMED" or now - row.found_at >= HOLD):
             told.add(row.cause)
             payload = incident_content(incident, NoticeKind.JOINED, now=now, told=row)
             dedupe = f"inc:{incident.pk}:{NoticeKind.JOINED}:{row.cause}"
@@ -75,6 +101,12 @@ def _joined(incident: Incident, *, now: datetime) -> None:
 def _all_muted(incident: Incident, now: datetime) -> bool:
     rows = findings_of(incident_id=incident.pk, state="OPEN", limit=100)
     return bool(rows) and all(row.muted(now) for row in rows)
+
+
+def _all_recovered(incident: Incident) -> bool:
+    """Return whether it is over by itself: what went before anybody was told of it wakes nobody."""
+    rows = findings_of(incident_id=incident.pk, limit=100)
+    return bool(rows) and all(row.close_reason == CloseReason.RECOVERED for row in rows)
 
 
 def _mark(incident: Incident, kind: str, *, now: datetime) -> None:
@@ -119,9 +151,7 @@ def incident_content(incident: Incident, kind: str, *, now: datetime, told: Find
     lead = told or lead_of(incident)
     over = kind == NoticeKind.CLOSED
     verdict = lead.verdict if lead else incident.title
-    lost = (
-        incident.gpu_hours_lost if incident.gpu_hours_lost is not None else lost_gpu_hours(incident, run, lead, now=now)
-    )
+    lost = lost_gpu_hours(incident, run, lead_of(incident), now=now)
     return {
         "kind": kind,
         "incident": id_write("inc", incident.pk),

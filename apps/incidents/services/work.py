@@ -6,12 +6,13 @@ from datetime import datetime, timedelta
 from django.db.models import F, Q
 
 from apps.common.sweeps import sweeping
-from apps.diagnosis.choices import FindingState
-from apps.diagnosis.selectors import findings_of
+from apps.diagnosis.choices import CloseReason, FindingState
+from apps.diagnosis.selectors import FindingRow, findings_of
 from apps.diagnosis.services import findings_dismiss
 from apps.incidents.choices import UNRESOLVED, Answer, IncidentState, NoticeKind
+from apps.incidents.losses import lead_of
 from apps.incidents.models import Incident, Watch
-from apps.incidents.services.moving import incident_close, incident_locked, incident_move, incident_say
+from apps.incidents.services.moving import incident_close, incident_locked, incident_move, incident_say, loss_keep
 from apps.incidents.services.notices import notices_consider, watch_notice, watch_was_told
 from apps.journal.choices import Source, StreamKey
 from apps.journal.services import Log, recording
@@ -24,6 +25,9 @@ HEALTHY_STEPS = 50
 
 HEALTHY_FOR = timedelta(minutes=30)
 """Or this long, where there are no steps to count."""
+
+LOOKED_BACK = 200
+"""Findings of a run among which those that are open are."""
 
 TOUCHED = (IncidentState.OPEN, IncidentState.ACKNOWLEDGED)
 """What an action that succeeds mitigates."""
@@ -106,10 +110,20 @@ def incidents_mitigated_by(
             .values_list("pk", flat=True)
         ):
             row = incident_locked(incident_id)
+            if whole_run and run_id is not None and _is_back(row, run_id):
+                continue
             if row.state in TOUCHED:  # read again under the lock: somebody may have closed it meanwhile
                 _mitigate(log, row, reason=reason, by=by, source=Source.RULE, now=now)
                 done.append(row.pk)
     return done
+
+
+def _is_back(row: Incident, run_id: int) -> bool:
+    """Return whether what an incident is about is found in the attempt that was to deal with it already."""
+    attempt_id = run_by_id(run_id).attempt_id
+    before = findings_of(incident_id=row.pk, limit=500)
+    again = [one for one in before if one.attempt_id == attempt_id and one.state == FindingState.OPEN]
+    return bool(again) and any(one.attempt_id != attempt_id for one in before)
 
 
 def _mitigate(log: Log, row: Incident, *, reason: str, by: str, source: str, now: datetime) -> None:
@@ -151,6 +165,9 @@ def incidents_settle(*, now: datetime) -> int:
 def _settle(incident_id: int, *, now: datetime) -> bool:
     with recording(now=now) as log:
         row = incident_locked(incident_id)
+        _title_follow(row)
+        if row.state in UNRESOLVED:
+            loss_keep(row, now=now)
         notices_consider(row, now=now)
         if row.state not in UNRESOLVED or not _has_healed(row, now=now):
             return False
@@ -158,6 +175,14 @@ def _settle(incident_id: int, *, now: datetime) -> bool:
         text = f"INC-{row.number} resolved: healthy again"
         incident_say(log, row, "incident.resolved", text, source=Source.RULE)
         return True
+
+
+def _title_follow(row: Incident) -> None:
+    """Let an open incident say what its lead finding says now: a count goes on, a stall gets longer."""
+    lead = lead_of(row)
+    if row.state in UNRESOLVED and lead is not None and lead.verdict != row.title:
+        Incident.objects.filter(pk=row.pk).update(title=lead.verdict, version=F("version") + 1)
+        row.refresh_from_db()
 
 
 def watch_check(*, now: datetime) -> bool:
@@ -191,13 +216,26 @@ def watch_check(*, now: datetime) -> bool:
 def _has_healed(row: Incident, *, now: datetime) -> bool:
     if findings_of(incident_id=row.pk, state=FindingState.OPEN, limit=1) or row.calm_since_at is None:
         return False
-    if now - row.calm_since_at >= HEALTHY_FOR:
-        return True
     if row.run_id is None:
-        return False
+        return now - row.calm_since_at >= HEALTHY_FOR
     run = run_by_id(row.run_id)
+    reached = settled_watermark(run.attempt_id) if run.attempt_id is not None else None
+    grave = [one for one in findings_of(run_id=run.id, limit=LOOKED_BACK) if _is_grave(one)]
+    if any(one.state == FindingState.OPEN for one in grave):
+        # Steps that are taken meanwhile are no healthy ones: they are counted from here on.
+        Incident.objects.filter(pk=row.pk).update(calm_attempt_id=run.attempt_id, calm_step=reached)
+        return False
+    if now - max([row.calm_since_at, *(one.closed_at for one in grave if one.closed_at)]) >= HEALTHY_FOR:
+        return True
     if run.attempt_id is None or run.attempt_state != AttemptState.OPEN:
         return False
-    reached = settled_watermark(run.attempt_id)
-    start = row.calm_step if run.attempt_id == row.calm_attempt_id else run.first_step
+    start = row.calm_step if run.attempt_id == row.calm_attempt_id else None
+    if start is None:  # the attempt began after all was calm, or had no step yet when it was
+        start = run.first_step
     return reached is not None and start is not None and reached - start >= HEALTHY_STEPS
+
+
+def _is_grave(row: FindingRow) -> bool:
+    """Return whether a run with this finding is not healthy, whatever it steps. What people dismissed is none."""
+    sure = row.level == "CRITICAL" and row.certainty == "CONFIRMED"
+    return sure and not row.muted_for_good and row.close_reason != CloseReason.LATE

@@ -288,6 +288,8 @@ def expected_read(given: dict[str, Any] | None) -> dict[str, Any] | None:
         seen["attempt"] = id_read("att", code) if code else None
     if given.get("state"):
         seen["state"] = given["state"]
+    if given.get("from_step") is not None:
+        seen["from_step"] = given["from_step"]
     return seen
 
 

@@ -3,6 +3,7 @@
 from rest_framework import serializers
 
 from apps.common.api import RequestFields
+from apps.fleet.choices import AtUntil
 from apps.remediation.choices import ActionKind, ActionState, Moment
 
 
@@ -17,6 +18,9 @@ class OptionFields(serializers.Serializer):  # type: ignore[type-arg]
     confirm = serializers.CharField(max_length=63, required=False, allow_blank=True, allow_null=True)
     done = serializers.ChoiceField(choices=ActionKind.values, required=False, allow_null=True)
     command = serializers.CharField(max_length=4000, required=False, allow_blank=True, allow_null=True)
+    passed = serializers.BooleanField(required=False, allow_null=True)
+    until_at = serializers.DateTimeField(required=False, allow_null=True)
+    at_until = serializers.ChoiceField(choices=AtUntil.values, required=False, allow_null=True)
 
 
 class ExpectedFields(serializers.Serializer):  # type: ignore[type-arg]
@@ -24,6 +28,7 @@ class ExpectedFields(serializers.Serializer):  # type: ignore[type-arg]
 
     attempt = serializers.CharField(max_length=40, required=False, allow_null=True)
     state = serializers.CharField(max_length=16, required=False, allow_null=True)
+    from_step = serializers.IntegerField(min_value=0, max_value=2**53, required=False, allow_null=True)
 
 
 class ActionFields(RequestFields):

@@ -1,4 +1,4 @@
-"""REST doors of a cluster's scheduler: how it is set, how it was last seen, where our ledger and it disagree."""
+"""REST doors of a cluster's scheduler: how it is set, how it was last seen."""
 
 from typing import Any
 
@@ -9,15 +9,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.common.access import ADMIN, READ
-from apps.common.api import Door, RequestFields, page_answer, read_fields
+from apps.common.api import Door, RequestFields, read_fields
 from apps.common.clock import now, rfc3339
 from apps.common.errors import NotFound
-from apps.common.ids import id_write
 from apps.fleet.selectors import cluster_by_name
 from apps.journal.choices import Source
 from apps.remediation.choices import SchedulerKind
 from apps.remediation.selectors import SchedulerRow, scheduler_of
-from apps.remediation.selectors.jobs import DriftRow, drifts_open
 from apps.remediation.services import SchedulerFields, scheduler_set
 
 
@@ -47,21 +45,6 @@ def scheduler_answer(row: SchedulerRow) -> dict[str, Any]:
         "read_at": rfc3339(row.read_at),
         "failures": row.failures,
         "error": row.error or None,
-    }
-
-
-def drift_answer(row: DriftRow) -> dict[str, Any]:
-    """Return a node about which our ledger and the scheduler disagree."""
-    return {
-        "node": row.node,
-        "cluster": row.cluster,
-        "kind": row.kind,
-        "exclusion": id_write("exc", row.exclusion_id) if row.exclusion_id is not None else None,
-        "scheduler_state": row.scheduler_state,
-        "reason": row.reason or None,
-        "by": row.by_name or None,
-        "began_at": rfc3339(row.began_at),
-        "seen_at": rfc3339(row.seen_at),
     }
 
 
@@ -101,15 +84,3 @@ class ClusterScheduler(Door):
         cluster_id = cluster_by_name(code).id
         self.check_cluster(cluster_id)
         return cluster_id
-
-
-class ClusterDrift(Door):
-    """Nodes about which our ledger and the cluster's scheduler disagree, oldest first."""
-
-    scopes = {"GET": READ}
-
-    @extend_schema(operation_id="clusters_drift", responses=OpenApiTypes.OBJECT)
-    def get(self, request: Request, code: str) -> Response:  # noqa: ARG002
-        cluster_id = cluster_by_name(code).id
-        self.check_cluster(cluster_id)
-        return page_answer([drift_answer(row) for row in drifts_open(cluster_id=cluster_id)], following=None)

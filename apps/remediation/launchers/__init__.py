@@ -7,11 +7,13 @@ a row in `tests/remediation/test_contract.py`, which every launcher passes.
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import Any
 
 from apps.common.sweeps import sweeping
 from apps.remediation.choices import LauncherKind, OrderKind
-from apps.remediation.launchers import slurm_nodes
+from apps.remediation.launchers import checks, slurm_nodes
 from apps.remediation.launchers.local import LocalLauncher
+from apps.remediation.launchers.processes import process_died_here, process_name, process_own
 from apps.remediation.launchers.slurm import SlurmLauncher, slurm_of
 from apps.remediation.launchers.slurm_watch import scheduler_look
 from apps.remediation.launchers.webhook import WebhookLauncher
@@ -33,8 +35,21 @@ LAUNCHERS: dict[str, Launcher] = {
 KEPT_FOR = timedelta(days=30)
 """A month is what it takes until nobody asks any more what a program said."""
 
+MOST_CHECKS = 2000
+"""Folders of checks that are kept: one a node of a large cluster, some tens of MB."""
+
 LOOKED_BACK = timedelta(days=7)
 """Folders are looked for in the week before that: an installation that was off for longer keeps some for good."""
+
+
+def holder_own() -> str:
+    """Return how this process is named as the one that has an order in hand."""
+    return process_name(process_own())
+
+
+def holder_died(holder: str) -> bool:
+    """Return whether a process that has an order in hand is known to be gone. One that lives is never said to be."""
+    return process_died_here(holder)
 
 
 def order_carry_out(order: OrderInHand) -> Outcome:
@@ -45,11 +60,11 @@ def order_carry_out(order: OrderInHand) -> Outcome:
     try:
         receipt = _WAYS[OrderKind(order.kind)](launcher, order)
     except LaunchRefused as error:
-        return Outcome("REFUSED", str(error))
+        return Outcome("REFUSED", _storable(str(error)))
     except LaunchUnavailable as error:
-        return Outcome("UNAVAILABLE", str(error))
+        return Outcome("UNAVAILABLE", _storable(str(error)))
     except LaunchUncertain as error:
-        return Outcome("UNCERTAIN", str(error))
+        return Outcome("UNCERTAIN", _storable(str(error)))
     return _outcome(receipt)
 
 
@@ -58,6 +73,7 @@ _WAYS: dict[str, Callable[[Launcher, OrderInHand], Receipt]] = {
     OrderKind.LAUNCH: lambda launcher, order: launcher.launch(order),
     OrderKind.DRAIN: lambda _, order: slurm_nodes.drain(slurm_of(order), order),
     OrderKind.RESUME: lambda _, order: slurm_nodes.resume(slurm_of(order), order),
+    OrderKind.CHECK: lambda _, order: checks.check(order),
 }
 
 
@@ -69,10 +85,10 @@ def order_read_back(order: OrderInHand) -> Outcome:
     try:
         found = launcher.read_back(order)
     except LaunchUnavailable as error:
-        return Outcome("UNCERTAIN", str(error))
-    if found.began is None:
-        return Outcome("UNCERTAIN", found.receipt.text)
-    return _outcome(found.receipt) if found.began else Outcome("NOT_DONE", found.receipt.text)
+        return Outcome("UNCERTAIN", _storable(str(error)))
+    if found.began:
+        return _outcome(found.receipt)
+    return Outcome("UNCERTAIN" if found.began is None else "NOT_DONE", _storable(found.receipt.text))
 
 
 def launches_look(*, now: datetime) -> int:
@@ -93,8 +109,9 @@ def scheduler_read(*, cluster_id: int, now: datetime) -> bool:
 
 
 def launches_trim(*, now: datetime) -> int:
-    """Forget the output of programs that ended long ago; what happened to them stays in the database."""
-    return LocalLauncher().trim(launches_over(before=now - KEPT_FOR, since=now - KEPT_FOR - LOOKED_BACK))
+    """Forget the output of programs and checks that ended long ago; what came of them stays in the database."""
+    gone = LocalLauncher().trim(launches_over(before=now - KEPT_FOR, since=now - KEPT_FOR - LOOKED_BACK))
+    return gone + checks.checks_trim(before=now - KEPT_FOR, most=MOST_CHECKS)
 
 
 def _look(launch: LaunchRow, *, now: datetime) -> bool:
@@ -108,4 +125,13 @@ def _look(launch: LaunchRow, *, now: datetime) -> bool:
 
 
 def _outcome(receipt: Receipt) -> Outcome:
-    return Outcome("DONE" if receipt.done else "GOING_ON", receipt.text, receipt.facts)
+    return Outcome("DONE" if receipt.done else "GOING_ON", _storable(receipt.text), _storable(receipt.facts))
+
+
+def _storable(value: Any) -> Any:
+    """Return what foreign programs said as PostgreSQL can keep it: no zero byte, no half of a surrogate pair."""
+    if isinstance(value, str):
+        return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_storable(name): _storable(part) for name, part in value.items()}
+    return [_storable(part) for part in value] if isinstance(value, list | tuple) else value

@@ -31,6 +31,9 @@ START_LIMIT_S = 10.0
 STOP_LOOK_S = 1.5
 """How long one look at a stop waits: most programs are gone by then, and a worker is not held up by the others."""
 
+LAST_LINES, LAST_BYTES = 100, 16_384
+"""What is kept in the database of what a program said at its end."""
+
 POLL_S = 0.01
 PASSED_ON = (
     "HOME",
@@ -114,7 +117,8 @@ class LocalLauncher:
                 status=ended["status"],
                 signal=ended["signal"],
                 asked=bool(ended["asked"]),
-                last_words=last_words(folder / "stderr.log"),
+                last_words=last_words(folder / "stderr.log") or last_words(folder / "stdout.log"),
+                note=str(ended.get("oom", "")),
             )
         seen = process_look(process)
         if seen == Seen.HIDDEN:
@@ -125,9 +129,12 @@ class LocalLauncher:
         return self.look(launch) if (folder / "exit.json").exists() else LaunchFact(gone=True)
 
     def trim(self, launches: Iterable[LaunchRow]) -> int:
-        """Remove the folders of launches that are long over, and nothing outside our own; return how many went."""
+        """Remove the folders of launches that are long over; return how many went."""
+        return self.trim_folders([Path(launch.directory) for launch in launches if launch.directory])
+
+    def trim_folders(self, old: Iterable[Path]) -> int:
+        """Remove folders, and nothing outside our own; return how many went."""
         root = self.folder("").resolve()
-        old = [Path(launch.directory) for launch in launches if launch.directory]
         gone = [folder for folder in old if folder.resolve().parent == root and folder.is_dir()]
         for folder in gone:
             shutil.rmtree(folder, ignore_errors=True)
@@ -156,6 +163,7 @@ class LocalLauncher:
             "directory": order.setting.directory,
             "environment": environment_of(order),
             "stop_grace_s": order.setting.stop_grace_s,
+            "limits": order.setting.limits,
         }
         try:
             answer, _ = child.communicate(json.dumps(words).encode(), timeout=START_LIMIT_S)
@@ -208,11 +216,12 @@ def local_url() -> str:
     return f"http://{'127.0.0.1' if host in ('', '0.0.0.0', '[::]') else host}:{port}"  # noqa: S104 - compared, not bound
 
 
-def last_words(path: Path, *, most_bytes: int = 2000) -> str:
-    """Return the end of what a program said, for whoever asks why it ended."""
+def last_words(path: Path) -> str:
+    """Return the end of what a program said, for whoever asks why it ended: at most 100 lines, and 16 KiB of them."""
     with suppress(OSError), path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - most_bytes))
-        return file.read(most_bytes).decode("utf-8", "replace").strip()
+        file.seek(max(0, path.stat().st_size - LAST_BYTES))
+        said = file.read(LAST_BYTES).decode("utf-8", "replace").replace("\0", "")  # an older part may be a hole
+        return "\n".join(said.strip().splitlines()[-LAST_LINES:])
     return ""
 
 

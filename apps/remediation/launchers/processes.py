@@ -1,5 +1,6 @@
 """Knowing a process again: by boot, pid namespace, pid and start time together, never by a pid alone."""
 
+import os
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -34,6 +35,34 @@ def process_look(process: Process) -> Seen:
     row = wrapper.process_read(process.pid)
     alive = row is not None and row[3] == process.start_ticks and row[0] not in "ZX"
     return Seen.ALIVE if alive else Seen.GONE
+
+
+def process_own() -> Process:
+    """Return this process itself."""
+    return Process(wrapper.boot_id(), wrapper.pid_namespace(), os.getpid(), wrapper.own_start_ticks())
+
+
+def process_name(process: Process) -> str:
+    """Return a process as one text, which `process_named` reads."""
+    return f"{process.boot_id} {process.pid_namespace} {process.pid} {process.start_ticks}"
+
+
+def process_named(name: str) -> Process | None:
+    """Return the process that a text names, None if it names none.
+
+    >>> process_named("b5e0 pid:[4026531836] 77 123456")
+    Process(boot_id='b5e0', pid_namespace='pid:[4026531836]', pid=77, start_ticks=123456)
+    """
+    words = name.split(" ")
+    if len(words) != 4 or not (words[2].isdecimal() and words[3].isdecimal()):
+        return None
+    return Process(words[0], words[1], int(words[2]), int(words[3]))
+
+
+def process_died_here(name: str) -> bool:
+    """Return whether a text names a process of this boot and in sight that is gone. Of other machines nothing is said."""
+    process = process_named(name)
+    return process is not None and process.boot_id == wrapper.boot_id() and process_look(process) == Seen.GONE
 
 
 def process_signal(process: Process, number: int) -> bool:

@@ -53,6 +53,20 @@ _NO_SUCH_JOB = re.compile(r"invalid job id", re.IGNORECASE)
 _NO_SUCH_NODE = re.compile(r"node \S+ not found", re.IGNORECASE)
 
 
+ONE_BY_ONE = 3
+"""So many jobs are asked for by number; one listing of all is cheaper from there on, for Slurm as well."""
+
+LISTING_S = 15.0
+"""A listing of ten thousands of jobs takes some seconds."""
+
+MOST_ACCOUNTED = 500
+"""Jobs in one question to the accounting: a list of numbers that fits into a command line many times over."""
+
+
+class ListingTooLarge(LaunchUnavailable):
+    """A program printed more than is read of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Said:
     """What a program printed and its exit status."""
@@ -75,7 +89,18 @@ class SlurmCli:
         self._end = time.monotonic() + budget_s
 
     def jobs(self, *job_ids: int) -> dict[int, SlurmJob]:
-        """Return jobs by number; those that the controller does not know (any more) are left out."""
+        """Return jobs by number; those that the controller does not know (any more) are left out.
+
+        More than a few are read from one listing of all jobs: hundreds of runs cost one call. A listing that is larger than
+        may be read is asked for job by job.
+        """
+        if len(set(job_ids)) > ONE_BY_ONE:
+            try:
+                said = self.ask("scontrol", "--all", "show", "job", limit_s=LISTING_S)
+                wanted = set(job_ids)
+                return {job.id: job for job in jobs_read(said.text, zone=UTC).jobs if job.id in wanted}
+            except ListingTooLarge:
+                pass
         found: dict[int, SlurmJob] = {}
         for job_id in job_ids:
             said = self.ask("scontrol", "show", "job", str(job_id), may_fail=_NO_SUCH_JOB)
@@ -113,24 +138,31 @@ class SlurmCli:
         ran = [row[0] for row in rows if len(row) == 2 and row[0].isdecimal() and row[1] not in ("", "None assigned")]
         return int(ran[0]) if ran else None
 
-    def accounted(self, job_id: int) -> list[SlurmJob]:
-        """Return every start of a job that the accounting knows, oldest first; none where there is no accounting."""
-        words = ("--parsable2", "--duplicates", "--allocations", f"--jobs={job_id}")
+    def accounted(self, *job_ids: int) -> dict[int, list[SlurmJob]]:
+        """Return every start of jobs that the accounting knows, by number, oldest first; none where there is no accounting."""
         columns = "JobIDRaw,State,ExitCode,Start,End,Submit,NodeList"
-        try:
-            said = self.ask("sacct", *words, f"--format={columns}")
-        except (LaunchRefused, LaunchUnavailable):
-            return []
-        found = accounting_read(said.output, zone=UTC).jobs
-        return [job for job in found if job.id == job_id and not job.step]
+        known: dict[int, list[SlurmJob]] = {job_id: [] for job_id in job_ids}
+        for at in range(0, len(job_ids), MOST_ACCOUNTED):
+            some = sorted(known)[at : at + MOST_ACCOUNTED]
+            words = ("--parsable2", "--duplicates", "--allocations", f"--jobs={','.join(map(str, some))}")
+            try:
+                said = self.ask("sacct", *words, f"--format={columns}")
+            except (LaunchRefused, LaunchUnavailable):
+                break
+            for job in accounting_read(said.output, zone=UTC).jobs:
+                if job.id in known and not job.step:
+                    known[job.id].append(job)
+        return known
 
-    def ask(self, program: str, *words: str, may_fail: re.Pattern[str] | None = None) -> Said:
+    def ask(
+        self, program: str, *words: str, may_fail: re.Pattern[str] | None = None, limit_s: float | None = None
+    ) -> Said:
         """Run a program that changes nothing.
 
         Raises: LaunchUnavailable, LaunchRefused. A failure that says what `may_fail` matches is an answer.
         """
         try:
-            said = self._run(program, words, limit_s=READ_S)
+            said = self._run(program, words, limit_s=READ_S if limit_s is None else limit_s)
         except _TooLong as error:
             raise LaunchUnavailable(f"{program} did not answer within {error.args[0]:.0f} s") from error
         if said.status == 0 or (may_fail is not None and may_fail.search(said.error + said.text)):
@@ -236,7 +268,7 @@ def _collect(child: subprocess.Popen[bytes], limit_s: float) -> Said:
                 parts[key.data] += data
             del parts["error"][MOST_ERROR:]
             if len(parts["output"]) > MOST_OUTPUT:
-                raise LaunchUnavailable(f"a listing of Slurm is larger than {MOST_OUTPUT // 2**20} MiB")
+                raise ListingTooLarge(f"a listing of Slurm is larger than {MOST_OUTPUT // 2**20} MiB")
     try:
         status = child.wait(max(0.1, end - time.monotonic()))
     except subprocess.TimeoutExpired as error:

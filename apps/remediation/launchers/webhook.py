@@ -8,13 +8,11 @@ import hashlib
 import hmac
 import json
 import time
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from django.conf import settings
 
-from apps.common.signing import HEADER, NotReached, http_exchange, signature_of
+from apps.common.signing import HEADER, NotReached, answer_text, answer_words, http_exchange, signature_of
 from apps.remediation.launching import LaunchRefused, LaunchUnavailable, LaunchUncertain, ReadBack, Receipt
 from apps.remediation.selectors.rows import LaunchFact, LaunchRow, OrderInHand
 
@@ -109,13 +107,10 @@ def _exchange(method: str, url: str, order: OrderInHand, *, body: bytes | None =
 
 
 def _answer(status: int, content: bytes) -> Answer:
-    words: Any = None
-    with suppress(ValueError):
-        words = json.loads(content)
-    if not isinstance(words, dict):
-        words = {}
-    message = words.get("message") or words.get("error") or ""
-    return Answer(status=status, receipt=str(words.get("receipt", ""))[:200], message=str(message)[:500])
+    """Return what an answer says. What it means is its status; what can't be read in it counts as not said."""
+    words = answer_words(content)
+    message = answer_text(words.get("message"), most=500) or answer_text(words.get("error"), most=500)
+    return Answer(status=status, receipt=answer_text(words.get("receipt"), most=200), message=message)
 
 
 def _receipt(answer: Answer) -> Receipt:

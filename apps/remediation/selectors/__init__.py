@@ -8,17 +8,23 @@ from apps.remediation.selectors.actions import (
     actions_overdue,
     actions_waiting,
     actions_watched,
+    checks_due,
     launch_of_attempt,
     launches_alive,
     orders_due,
+    orders_held,
     orders_stale,
     orders_uncertain,
+    proposals_overtaken,
 )
+from apps.remediation.selectors.checks import CheckRow, check_of
+from apps.remediation.selectors.due import lines_due
 from apps.remediation.selectors.guards import Blast, GuardRow, GuardSettings, guard_settings, guards_of_exclusion
 from apps.remediation.selectors.preview import HappensRow, Preview, action_preview, restart_preview
 from apps.remediation.selectors.prices import DowntimeFrom, Price, prices_of
 from apps.remediation.selectors.rows import (
     ActionRow,
+    HeldOrder,
     LaunchFact,
     LaunchRow,
     Milestone,
@@ -39,10 +45,12 @@ from apps.remediation.selectors.schedulers import (
 __all__ = [
     "ActionRow",
     "Blast",
+    "CheckRow",
     "DowntimeFrom",
     "GuardRow",
     "GuardSettings",
     "HappensRow",
+    "HeldOrder",
     "JobRow",
     "LaunchFact",
     "LaunchRow",
@@ -61,16 +69,21 @@ __all__ = [
     "actions_overdue",
     "actions_waiting",
     "actions_watched",
+    "check_of",
+    "checks_due",
     "guard_settings",
     "guards_of_exclusion",
     "job_of_run",
     "launch_of_attempt",
     "launches_alive",
+    "lines_due",
     "order_key",
     "orders_due",
+    "orders_held",
     "orders_stale",
     "orders_uncertain",
     "prices_of",
+    "proposals_overtaken",
     "restart_preview",
     "scheduler_of",
     "schedulers_all",

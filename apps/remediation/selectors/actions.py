@@ -3,13 +3,13 @@
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 
 from apps.common.errors import NotFound
 from apps.common.ids import id_read
-from apps.remediation.choices import OPEN, ActionState, LauncherKind, LaunchState, OrderState
+from apps.remediation.choices import OPEN, ActionState, LauncherKind, LaunchState, OrderKind, OrderState
 from apps.remediation.models import Action, ActionNode, Launch, Order
-from apps.remediation.selectors.rows import ActionRow, LaunchRow, action_row, launch_row
+from apps.remediation.selectors.rows import ActionRow, HeldOrder, LaunchRow, action_row, launch_row
 from apps.runs.selectors import AttemptRow, attempts_open
 
 
@@ -94,9 +94,22 @@ def actions_overdue(*, now: datetime, limit: int = 1000) -> list[int]:
     return list(late.order_by("pk").values_list("pk", flat=True)[:limit])
 
 
+def proposals_overtaken(*, limit: int = 1000) -> list[int]:
+    """Return proposals whose run has moved on to another attempt, oldest first."""
+    open_ones = Action.objects.filter(state=ActionState.PROPOSED, run__isnull=False)
+    late = open_ones.exclude(expected_attempt_id=F("run__status__attempt_id"))
+    return list(late.order_by("pk").values_list("pk", flat=True)[:limit])
+
+
 def orders_due(*, now: datetime, limit: int = 1000) -> list[int]:
-    """Return orders that can be handed out, longest due first."""
-    due = Order.objects.filter(state=OrderState.WAITING, not_before__lte=now)
+    """Return orders that can be handed out, longest due first; checks have a task of their own."""
+    due = Order.objects.filter(state=OrderState.WAITING, not_before__lte=now).exclude(kind=OrderKind.CHECK)
+    return list(due.order_by("not_before", "pk").values_list("pk", flat=True)[:limit])
+
+
+def checks_due(*, now: datetime, limit: int = 1000) -> list[int]:
+    """Return checks to begin or to look at, longest due first."""
+    due = Order.objects.filter(state=OrderState.WAITING, not_before__lte=now, kind=OrderKind.CHECK)
     return list(due.order_by("not_before", "pk").values_list("pk", flat=True)[:limit])
 
 
@@ -110,6 +123,17 @@ def orders_stale(*, now: datetime, after_s: float, limit: int = 1000) -> list[in
     """Return orders that somebody took in hand so long ago that they must have died over it, longest first."""
     stale = Order.objects.filter(state=OrderState.CLAIMED, claimed_at__lte=now - timedelta(seconds=after_s))
     return list(stale.order_by("claimed_at", "pk").values_list("pk", flat=True)[:limit])
+
+
+def orders_held(*, limit: int = 1000) -> list[HeldOrder]:
+    """Return orders that some process has in hand, longest first.
+
+    Without Slurm's: what a program of Slurm was told outlives whoever started it, and must have come to its end before
+    it is looked at.
+    """
+    held = Order.objects.filter(state__in=(OrderState.CLAIMED, OrderState.UNCERTAIN)).exclude(holder="")
+    held = held.exclude(launcher=LauncherKind.SLURM).order_by("claimed_at", "pk")
+    return [HeldOrder(*row) for row in held.values_list("pk", "state", "claim", "holder")[:limit]]
 
 
 def launches_alive(*, launchers: Sequence[str] = (), practice: bool | None = None) -> list[LaunchRow]:

@@ -20,17 +20,23 @@ SLURM_KEY = re.compile(r"slurm:(\d+)\.")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a command is made from. `nodes` are those an action puts out or takes back in."""
+    """What a command is made from. `nodes` are those an action puts out or takes back in; `drains`: a scheduler has them.
+
+    `start`: from where it goes on, in words, where that is no step that is known now.
+    """
 
     kind: str
     run: RunRow | None
     setting: LauncherSetting | None
     launch: LaunchRow | None
+    drains: bool
+    start: str
     attempt_key: str
     nodes: tuple[str, ...]
     exclude_nodes: tuple[str, ...]
     resume_step: int | None
     reason: str
+    check: tuple[str, ...] = ()
 
 
 def orders_of(plan: Plan) -> list[str]:
@@ -52,10 +58,14 @@ def orders_of(plan: Plan) -> list[str]:
 
 def commands_of(plan: Plan) -> list[str]:
     """Return, in order, the commands with which a person does the same by hand."""
+    if plan.kind == ActionKind.CHECK_NODE:
+        return [_check_line(plan, name) for name in plan.nodes]
     slurm = SLURM_KEY.match(plan.attempt_key)
     if slurm is not None or (plan.setting is not None and plan.setting.kind == LauncherKind.SLURM):
         return _slurm(plan, slurm.group(1) if slurm else "JOBID")
     if plan.run is None or plan.kind not in (ActionKind.RESTART_RUN, ActionKind.STOP_RUN):
+        if not plan.drains:
+            return []  # the ledger is all there is: nothing else keeps a list of nodes
         return [shlex.join(["scontrol", "update", f"NodeName={name}", *_slurm_node(plan)]) for name in plan.nodes]
     lines = []
     if plan.launch is not None and plan.launch.pid is not None:
@@ -88,9 +98,17 @@ def _slurm(plan: Plan, job: str) -> list[str]:
     return [*lines, shlex.join(["scontrol", "release", job]), shlex.join(begin)]
 
 
+def _check_line(plan: Plan, name: str) -> str:
+    if plan.check:
+        return shlex.join([word.replace("{node}", name) for word in plan.check])
+    return (
+        f"# check {name} as this site does, for example: {shlex.join(['ssh', '--', name, 'dcgmi', 'diag', '-r', '2'])}"
+    )
+
+
 def _slurm_node(plan: Plan) -> list[str]:
     if plan.kind == ActionKind.READMIT_NODE:
-        return ["State=RESUME"]
+        return ["State=UNDRAIN"]  # unlike RESUME it leaves a node that is down as it is
     return ["State=DRAIN", f"Reason=paceline {reason_words(plan.reason)}".rstrip()]
 
 
@@ -115,7 +133,9 @@ def _start_line(plan: Plan, run: RunRow) -> str:
 def _step_words(plan: Plan) -> str:
     if plan.kind != ActionKind.RESTART_RUN:
         return ""
-    start = "the program chooses its checkpoint" if plan.resume_step is None else f"from step {plan.resume_step:,}"
+    start = plan.start or (
+        "the program chooses its checkpoint" if plan.resume_step is None else f"from step {plan.resume_step:,}"
+    )
     without = f", without {', '.join(plan.exclude_nodes)}" if plan.exclude_nodes else ""
     return f"  ({start}{without})"
 

@@ -80,11 +80,17 @@ def guards_of_exclusion(
     limits = guard_settings(cluster_id)
     out = {node.id for node in pool if node.is_out}
     new = set(adding) - out
-    used = exclusions_counted(cluster_id=cluster_id, since=now - timedelta(seconds=limits.window_s))
     usable = run_nodes(run, pool) if run is not None else set()
+    since = now - timedelta(seconds=limits.window_s)
+    # A node that this run cannot use takes nothing away from what may be put out of it.
+    used = exclusions_counted(cluster_id=cluster_id, since=since, among=usable or None)
     guards = []
-    if new:
-        guards.append(_window_guard(used, adding=len(new), limits=limits))
+    counted = new & usable if usable else new
+    if counted:
+        guards.append(_window_guard(used, adding=len(counted), limits=limits))
+    if others := new - counted:
+        all_used = exclusions_counted(cluster_id=cluster_id, since=since)
+        guards.append(_window_guard(all_used, adding=len(others), limits=limits))
     if run is not None and usable and new:
         guards.append(_share_guard(run, usable=usable, out=out, new=new, limits=limits))
     about = usable or {node.id for node in pool}

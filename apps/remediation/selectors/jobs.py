@@ -5,11 +5,15 @@ from datetime import datetime, timedelta
 
 from django.db.models import Q
 
+from apps.common.errors import NotFound
+from apps.common.ids import BIGGEST_ID
 from apps.remediation.choices import LauncherKind, LaunchState, OrderState
 from apps.remediation.models import Drift, Launch, Order, SchedulerJob
 from apps.remediation.selectors.schedulers import job_named
 from apps.runs.choices import AttemptState
 from apps.runs.models import Attempt, RunStatus
+
+_IN_HAND = (OrderState.WAITING, OrderState.CLAIMED, OrderState.UNCERTAIN)
 
 ASKED_FOR = timedelta(hours=1)
 """A job whose attempt ended so long ago is asked about no more, unless it is seen in the queue."""
@@ -32,12 +36,22 @@ class JobOfRun:
 
 
 @dataclass(frozen=True, slots=True)
+class JobLeft:
+    """A job that Paceline submitted for an attempt that is not its run's newest."""
+
+    launch_id: int
+    attempt_id: int
+    job_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class DriftRow:
-    """A node about which our ledger and the scheduler disagree."""
+    """A node about which our ledger and the scheduler disagree. `kept_by_name` decided to leave it so, if anybody did."""
 
     id: int
     node_id: int
     node: str
+    cluster_id: int
     cluster: str
     kind: str
     exclusion_id: int | None
@@ -46,6 +60,12 @@ class DriftRow:
     by_name: str
     began_at: datetime
     seen_at: datetime
+    kept_by_name: str = ""
+    kept_until_at: datetime | None = None
+
+    def is_kept(self, now: datetime) -> bool:
+        """Return whether somebody decided to leave it so, and that still holds."""
+        return bool(self.kept_by_name) and (self.kept_until_at is None or self.kept_until_at > now)
 
 
 def jobs_of_cluster(cluster_id: int, *, now: datetime) -> list[JobOfRun]:
@@ -54,7 +74,7 @@ def jobs_of_cluster(cluster_id: int, *, now: datetime) -> list[JobOfRun]:
     waiting = SchedulerJob.objects.filter(cluster_id=cluster_id, state="PENDING").values("run_id")
     busy = Order.objects.filter(
         action__run__cluster_id=cluster_id,
-        state__in=(OrderState.WAITING, OrderState.CLAIMED, OrderState.UNCERTAIN),
+        state__in=_IN_HAND,
         kind__in=("STOP", "LAUNCH"),
     )
     found = Attempt.objects.filter(pk__in=newest).exclude(run_id__in=busy.values("action__run_id"))
@@ -84,6 +104,23 @@ def jobs_of_cluster(cluster_id: int, *, now: datetime) -> list[JobOfRun]:
     return rows
 
 
+def jobs_left(cluster_id: int) -> list[JobLeft]:
+    """Return the jobs that Paceline submitted for earlier attempts and that it has not seen to end, by launch.
+
+    A run goes on to its next attempt within a second of a stop; nobody asks about the job before that one any more, and
+    its token would never end. One of a run whose order is in hand is left out: that may be the same job, put back.
+    """
+    newest = RunStatus.objects.filter(run__cluster_id=cluster_id).exclude(attempt_id=None).values("attempt_id")
+    busy = Order.objects.filter(action__run__cluster_id=cluster_id, state__in=_IN_HAND, kind__in=("STOP", "LAUNCH"))
+    left = Launch.objects.filter(run__cluster_id=cluster_id, launcher=LauncherKind.SLURM, state=LaunchState.ALIVE)
+    left = left.exclude(attempt_id__in=newest).exclude(run_id__in=busy.values("action__run_id")).order_by("pk")
+    return [
+        JobLeft(launch_id=launch_id, attempt_id=attempt_id, job_id=int(external_id))
+        for launch_id, attempt_id, external_id in left.values_list("pk", "attempt_id", "external_id")
+        if external_id.isdecimal()
+    ]
+
+
 def something_awaited(cluster_id: int) -> bool:
     """Return whether a job of the cluster is on its way into or out of the queue, so that it is worth reading soon."""
     starting = Launch.objects.filter(
@@ -99,19 +136,36 @@ def drifts_open(*, cluster_id: int | None = None, node_id: int | None = None) ->
         found = found.filter(node__cluster_id=cluster_id)
     if node_id is not None:
         found = found.filter(node_id=node_id)
-    return [
-        DriftRow(
-            id=row.pk,
-            node_id=row.node_id,
-            node=row.node.name,
-            cluster=row.node.cluster.name,
-            kind=row.kind,
-            exclusion_id=row.exclusion_id,
-            scheduler_state=row.scheduler_state,
-            reason=row.reason,
-            by_name=row.by_name,
-            began_at=row.began_at,
-            seen_at=row.seen_at,
-        )
-        for row in found
-    ]
+    return [_drift_row(row) for row in found]
+
+
+def drift_by_id(drift_id: int) -> DriftRow:
+    """Return a difference that is not over.
+
+    Raises:
+        NotFound: there is none, or it is over.
+    """
+    found = Drift.objects.filter(ended_at=None).select_related("node__cluster")
+    row = found.filter(pk=drift_id).first() if drift_id <= BIGGEST_ID else None
+    if row is None:
+        raise NotFound("There is no such difference any more; look again.")
+    return _drift_row(row)
+
+
+def _drift_row(row: Drift) -> DriftRow:
+    return DriftRow(
+        id=row.pk,
+        node_id=row.node_id,
+        node=row.node.name,
+        cluster_id=row.node.cluster_id,
+        cluster=row.node.cluster.name,
+        kind=row.kind,
+        exclusion_id=row.exclusion_id,
+        scheduler_state=row.scheduler_state,
+        reason=row.reason,
+        by_name=row.by_name,
+        began_at=row.began_at,
+        seen_at=row.seen_at,
+        kept_by_name=row.kept_by_name,
+        kept_until_at=row.kept_until_at,
+    )

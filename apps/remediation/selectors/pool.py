@@ -9,13 +9,24 @@ from apps.runs.launcher import LauncherSetting
 
 @dataclass(frozen=True, slots=True)
 class PoolNode:
-    """A node. `names` are its own name and its aliases."""
+    """A node. `names` are its own name and its aliases; `scheduler_state` is empty where no scheduler told of it."""
 
     id: int
     names: frozenset[str]
     name: str
     is_out: bool
     open_runs: tuple[int, ...]
+    scheduler_state: str = ""
+
+    @property
+    def is_free(self) -> bool:
+        """Return whether nothing runs on it, it is not out, and its scheduler, where one tells of it, calls it idle and no more:
+        IDLE+DRAIN, a node that does not answer (`*`) or one that is powered down (`~`) takes no job at once."""
+        idle = self.scheduler_state.upper() in ("", "IDLE")
+        return idle and not (self.is_out or self.open_runs)
+
+
+MOST_SPARES = 100
 
 
 def pool_of(cluster_id: int) -> list[PoolNode]:
@@ -31,9 +42,10 @@ def pool_of(cluster_id: int) -> list[PoolNode]:
             name=name,
             is_out=exclusion_id is not None,
             open_runs=tuple(open_runs),
+            scheduler_state=said or "",
         )
-        for node_id, name, exclusion_id, open_runs in rows.values_list(
-            "pk", "name", "status__exclusion_id", "status__open_runs"
+        for node_id, name, exclusion_id, open_runs, said in rows.values_list(
+            "pk", "name", "status__exclusion_id", "status__open_runs", "status__scheduler_state"
         )
     ]
 
@@ -53,10 +65,13 @@ def exclude_names(
 def spare_names(
     pool: Sequence[PoolNode], setting: LauncherSetting | None, *, adding: Iterable[int] = ()
 ) -> tuple[str, ...]:
-    """Return the nodes of a launcher on which nothing runs and that are not out, in its order."""
+    """Return the nodes that could take a lost one's place: a launcher's own in its order, or those that its scheduler calls
+    idle; at most MOST_SPARES."""
     if setting is None:
         return ()
     taken = set(adding)
-    free = [node.names for node in pool if not (node.is_out or node.open_runs or node.id in taken)]
-    names = frozenset[str]().union(*free)
-    return tuple(name for name in setting.nodes if name in names)
+    free = [node for node in pool if node.is_free and node.id not in taken]
+    if not setting.nodes:
+        return tuple(node.name for node in free if node.scheduler_state)[:MOST_SPARES]
+    names = frozenset[str]().union(*(node.names for node in free))
+    return tuple(name for name in setting.nodes if name in names)[:MOST_SPARES]

@@ -1,7 +1,7 @@
 """What an action would do, cost and need, before anybody presses: the confirm page and `dry_run` read it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -9,9 +9,10 @@ from apps.common.errors import BadRequest
 from apps.fleet.selectors import NodeRow, node_by_code
 from apps.remediation.choices import AT_A_SAVE, ActionKind, LauncherKind, Moment
 from apps.remediation.selectors.actions import action_holding, launch_of_attempt
+from apps.remediation.selectors.checks import check_guard, check_of, check_why_not
 from apps.remediation.selectors.commands import Plan, commands_of, names_short, orders_of
 from apps.remediation.selectors.guards import Blast, GuardRow, confirmation_needed, guards_of_exclusion
-from apps.remediation.selectors.pool import exclude_names, pool_of, spare_names
+from apps.remediation.selectors.pool import PoolNode, exclude_names, pool_of, spare_names
 from apps.remediation.selectors.prices import (
     Price,
     choice_needed,
@@ -22,6 +23,7 @@ from apps.remediation.selectors.prices import (
     saves_to_come,
 )
 from apps.remediation.selectors.rows import ActionRow, LaunchRow
+from apps.remediation.selectors.schedulers import scheduler_of
 from apps.remediation.selectors.slurm import slurm_happens, slurm_why_not
 from apps.runs.choices import AttemptState, Trust
 from apps.runs.launcher import LauncherSetting, launcher_of
@@ -135,19 +137,29 @@ def action_preview(
         cluster_id=cluster_id, run=run, adding=adding if adds else [], pool=pool, now=now
     )
     held_by = action_holding(run_id=run.id if run else None, node_ids=adding)
+    if kind == ActionKind.READMIT_NODE and node is not None and (asked := check_guard(node, now=now)) is not None:
+        guards = [*guards, asked]
+    how = check_of(cluster_id) if kind == ActionKind.CHECK_NODE else None
     can, why_not = _can(kind, run, setting, launch, exclude)
+    if kind == ActionKind.CHECK_NODE and node is not None:
+        why_not = check_why_not(node, how)
+        can = not why_not
     why_not = wrong if not can and wrong else why_not
     prices = _prices(kind, run, step)
+    start = _start_words(run, kind, moment, prices)
     plan = Plan(
         kind=kind,
         run=run,
         setting=setting,
         launch=launch if run is not None and run.attempt_state == AttemptState.OPEN else None,
+        drains=scheduler_of(cluster_id) is not None,
+        start=start,
         attempt_key=attempt_by_id(run.attempt_id).key if run is not None and run.attempt_id is not None else "",
         nodes=tuple(row.name for row in exclude),
         exclude_nodes=out_names,
         resume_step=step,
         reason=reason,
+        check=how.command if how is not None else (),
     )
     return Preview(
         kind=kind,
@@ -162,8 +174,8 @@ def action_preview(
         prices=tuple(prices),
         loss_per_hour=pace_of(run).loss_per_hour if run is not None else None,
         guards=(_held_guard(held_by, run), *guards),
-        blast=blast if adds or kind == ActionKind.READMIT_NODE else None,
-        happens=tuple(_happens(kind, run, exclude, step, setting, launch, moment, unsure)),
+        blast=blast if adds else _taken_back(blast, pool, adding) if kind == ActionKind.READMIT_NODE else None,
+        happens=tuple(_happens(kind, run, exclude, start or step, setting, launch, moment, unsure)),
         launcher=setting.kind if setting is not None else "",
         orders=tuple(orders_of(plan)),
         commands=tuple(commands_of(plan)),
@@ -269,10 +281,8 @@ def _can(
     exclude: Sequence[NodeRow],
 ) -> tuple[bool, str]:
     """Return whether Paceline could do it itself, and if not, why."""
-    if kind in (ActionKind.EXCLUDE_NODE, ActionKind.READMIT_NODE, ActionKind.RECORD_DONE):
+    if kind in (ActionKind.EXCLUDE_NODE, ActionKind.READMIT_NODE, ActionKind.RECORD_DONE, ActionKind.CHECK_NODE):
         return True, ""
-    if kind == ActionKind.CHECK_NODE:
-        return False, "No launcher here can run a check on a node; take it out, check it by hand, then record it."
     if run is None or setting is None:
         return False, "No launcher is set for this run, so Paceline may not start or stop it. Copy the command instead."
     words = LauncherKind(setting.kind).label
@@ -306,6 +316,20 @@ def _prices(kind: str, run: RunRow | None, step: int | None) -> list[Price]:
     return prices_of(run, from_step=step)
 
 
+def _start_words(run: RunRow | None, kind: str, moment: str, prices: Sequence[Price]) -> str:
+    """Return from where a restart goes on that waits for a save; empty for one that does not wait."""
+    price = next((price for price in prices if price.moment == moment), None)
+    if run is None or kind != ActionKind.RESTART_RUN or moment not in AT_A_SAVE or price is None:
+        return ""
+    return "from the save it waits for" + (f", about step {price.from_step:,}" if price.from_step is not None else "")
+
+
+def _taken_back(blast: Blast, pool: Sequence[PoolNode], nodes: Collection[int]) -> Blast:
+    """Return how far it reaches to take nodes back in: so many fewer are out."""
+    fewer = sum(node.is_out and node.id in nodes for node in pool)
+    return replace(blast, out_after=max(0, blast.out_now - fewer))
+
+
 def _held_guard(held_by: ActionRow | None, run: RunRow | None) -> GuardRow:
     what = "run" if run is not None else "node"
     if held_by is None:
@@ -318,7 +342,7 @@ def _happens(
     kind: str,
     run: RunRow | None,
     exclude: Sequence[NodeRow],
-    step: int | None,
+    step: int | str | None,
     setting: LauncherSetting | None,
     launch: LaunchRow | None,
     moment: str,
@@ -331,6 +355,8 @@ def _happens(
         return [HappensRow(f"Put {names} out of service in the ledger", small)]
     if kind == ActionKind.READMIT_NODE:
         return [HappensRow(f"Take {names} back into service in the ledger", "it can be used from the next start on")]
+    if kind == ActionKind.CHECK_NODE:
+        return [HappensRow(f"Check {names}", "the result and until when it counts go into the ledger")]
     if run is None or kind not in _STOPS:
         return []
     rows = []
@@ -347,7 +373,7 @@ def _happens(
         small = f"{grace}; reads back that it is gone" if launch is not None else "by the launcher"
         rows.append(HappensRow(f"Stop attempt {run.attempt_number}", small))
     if kind == ActionKind.RESTART_RUN:
-        start = "the program chooses its checkpoint" if step is None else f"from step {step:,}"
+        start = f"from step {step:,}" if isinstance(step, int) else step or "the program chooses its checkpoint"
         start += f": {unsure}" if unsure else ""
         rows.append(HappensRow(f"Start attempt {run.attempt_number + 1}", start))
         rows.append(HappensRow("Watch until it reports", "reads back from which step it went on"))

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from apps.common.ids import id_write
-from apps.remediation.choices import OPEN
+from apps.remediation.choices import OF_NODES, OPEN, ActionState, OrderKind, OrderState
 from apps.remediation.models import Action, Launch, Order
 from apps.remediation.selectors.schedulers import SchedulerRow
 from apps.runs.launcher import LauncherSetting
@@ -80,6 +80,13 @@ class ActionRow:
     orders: tuple[OrderRow, ...]
 
     @property
+    def waits_for_report(self) -> bool:
+        """Whether all of it was carried out, and it only waits for what it started to report."""
+        of_run = [order for order in self.orders if order.kind not in OF_NODES]
+        started = bool(of_run) and of_run[-1].kind == OrderKind.LAUNCH
+        return self.state == ActionState.RUNNING and started and of_run[-1].state == OrderState.DONE
+
+    @property
     def is_open(self) -> bool:
         """Return whether it holds its run and its nodes."""
         return self.state in OPEN
@@ -111,6 +118,7 @@ class LaunchRow:
     last_words: str
     cluster_id: int = 0
     running_at: datetime | None = None
+    exit_note: str = ""
 
     @property
     def key(self) -> str:
@@ -130,12 +138,26 @@ class NodeTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckTarget:
+    """A node that is to be checked, and how."""
+
+    node: str
+    cluster: str
+    names: tuple[str, ...]
+    kind: str
+    command: tuple[str, ...]
+    url: str
+    secret: str = field(repr=False)
+    timeout_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class OrderInHand:
     """Everything a launcher needs to carry an order out. `launch` is what is to be stopped, where Paceline started it.
 
     For a scheduler: `mark` names the order there and nowhere else; `job_id` and `restarts` are the job, and the start of
     it, that is to be stopped or followed; `exclude_known` every name of each node that is out, `excluded_before` those
-    that earlier orders kept this job from; `targets` the nodes of an order about nodes.
+    that earlier orders kept this job from; `targets` the nodes of an order about nodes. `check`: the node to be checked.
     """
 
     id: int
@@ -162,6 +184,17 @@ class OrderInHand:
     exclude_known: tuple[frozenset[str], ...] = ()
     excluded_before: tuple[str, ...] = ()
     targets: tuple[NodeTarget, ...] = ()
+    check: CheckTarget | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOrder:
+    """An order that a process has in hand: to carry it out (`state` CLAIMED), or to read it back (UNCERTAIN)."""
+
+    id: int
+    state: str
+    claim: str
+    holder: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +214,8 @@ class Outcome:
 class LaunchFact:
     """What a look at a launch found: whether it is gone, and as far as known how and when it ended.
 
-    `reason` is why the attempt ended, where a scheduler says so: it knows better than an exit status.
+    `reason` is why the attempt ended, where a scheduler says so: it knows better than an exit status. `note` is what
+    else is known of the end, in words.
     """
 
     gone: bool
@@ -191,6 +225,7 @@ class LaunchFact:
     asked: bool = False
     last_words: str = ""
     reason: str = ""
+    note: str = ""
 
 
 def order_row(row: Order) -> OrderRow:
@@ -276,4 +311,5 @@ def launch_row(row: Launch) -> LaunchRow:
         last_words=row.last_words,
         cluster_id=row.run.cluster_id,
         running_at=row.running_at,
+        exit_note=row.exit_note,
     )

@@ -4,15 +4,18 @@ from datetime import datetime
 
 from apps.common.errors import Conflict
 from apps.common.tasks import queue_on_commit
-from apps.fleet.choices import ExclusionOrigin
+from apps.fleet.choices import AtUntil, ExclusionOrigin
 from apps.fleet.models import NodeStatus
+from apps.fleet.selectors import node_by_id
 from apps.fleet.services import exclusion_end, exclusion_open
 from apps.incidents.services import incidents_mitigated_by
 from apps.journal.services import Log
-from apps.remediation.choices import LEDGER, ActionKind, ActionState, LauncherKind, OrderKind
+from apps.remediation.choices import LEDGER, ActionKind, ActionState, Decision, LauncherKind, OrderKind
 from apps.remediation.models import Action, ActionNode, Order
+from apps.remediation.selectors.checks import check_guard, check_of
 from apps.remediation.selectors.guards import GuardRow, guards_of_exclusion
 from apps.remediation.selectors.pool import pool_of
+from apps.remediation.services.checking import check_note, check_order_create
 from apps.remediation.services.moving import action_move, milestone_add, scene_lock
 from apps.remediation.services.node_orders import node_order_create
 from apps.runs.choices import AttemptState
@@ -24,6 +27,13 @@ def action_begin(log: Log, action: Action, *, now: datetime) -> None:
     """Begin an action that was asked for and whose moment has come."""
     if action.kind in LEDGER:
         _ledger(log, action, now=now)
+        return
+    if action.kind == ActionKind.CHECK_NODE:
+        assert action.node is not None
+        if (how := check_of(action.node.cluster_id)) is None:
+            action_move(log, action, ActionState.REFUSED, text="No check is set here any more.", now=now)
+        else:
+            check_order_create(action, how, now=now)
         return
     assert action.run is not None
     run = run_by_id(action.run.pk)
@@ -47,7 +57,12 @@ def order_create(action: Action, *, kind: str, launcher: str, attempt_id: int | 
 
 
 def guard_closed(action: Action, *, now: datetime) -> GuardRow | None:
-    """Return the guard that forbids what this action would put out now, None if it may."""
+    """Return the guard that forbids what this action would put out or take back now, None if it may."""
+    if action.options.get("decision") == Decision.TAKE:
+        return None  # the node stays out, as the site's
+    if action.kind == ActionKind.READMIT_NODE and action.node_id is not None:
+        asked = check_guard(node_by_id(action.node_id), now=now)
+        return asked if asked is not None and not asked.holds else None
     if action.kind not in (ActionKind.EXCLUDE_NODE, ActionKind.RESTART_RUN):
         return None
     run = run_by_id(action.run_id) if action.run_id is not None else None
@@ -61,6 +76,7 @@ def nodes_exclude(action: Action, *, now: datetime) -> list[int]:
     """Put the nodes that an action names out of service; return those that were not out before."""
     free = NodeStatus.objects.filter(pk__in=_nodes(action), exclusion_id=None).order_by("pk")
     new = list(free.values_list("pk", flat=True))
+    until = action.options.get("until_at")
     for node_id in new:
         exclusion_open(
             node_id=node_id,
@@ -71,6 +87,8 @@ def nodes_exclude(action: Action, *, now: datetime) -> list[int]:
             now=now,
             action_id=action.pk,
             incident_id=action.incident_id,
+            until_at=datetime.fromisoformat(until) if until else None,
+            at_until=action.options.get("at_until") or AtUntil.END,
         )
     return new
 
@@ -79,6 +97,9 @@ def ledger_by_hand(action: Action, *, done: str, by: str, now: datetime) -> None
     """Follow in the ledger what somebody did by hand; what stands there already stays as it is."""
     if done == ActionKind.EXCLUDE_NODE:
         nodes_exclude(action, now=now)
+    elif done == ActionKind.CHECK_NODE and action.node_id is not None:
+        passed = action.options.get("passed") is True
+        check_note(action, passed=passed, text=f"by hand: {action.reason}", by=by, source=action.source, now=now)
     elif done == ActionKind.READMIT_NODE and action.node_id is not None:
         exclusion_end(node_id=action.node_id, reason=action.reason, by_name=by, source=action.source, now=now)
 
@@ -94,8 +115,9 @@ def _ledger(log: Log, action: Action, *, now: datetime) -> None:
         return
     text, changed = _ledger_written(action, now=now)
     by = action.requested_by
-    action_move(log, action, ActionState.RUNNING, text=f"{by}: ledger", now=now, began_at=now)
+    action_move(log, action, ActionState.RUNNING, text=f"{by} has it written into the ledger", now=now, began_at=now)
     told = OrderKind.DRAIN if action.kind == ActionKind.EXCLUDE_NODE else OrderKind.RESUME
+    changed = changed and action.options.get("decision") != Decision.TAKE
     if changed and node_order_create(action, kind=told, now=now):
         milestone_add(action, "ledger", text=text, now=now)  # it is over when the scheduler was told
         return
@@ -106,6 +128,11 @@ def _ledger_written(action: Action, *, now: datetime) -> tuple[str, bool]:
     """Do in the ledger what an action asks for; return how that is said, and whether anything changed."""
     nodes, by = _nodes(action), action.requested_by
     names = action.node.name if action.node is not None else ""
+    decision = action.options.get("decision")
+    if decision == Decision.DRAIN:
+        return f"{names} is out as before, the first reason is kept; the scheduler is told again.", True
+    if decision == Decision.LIFT:
+        return f"{names} is in service as before; the scheduler is told again.", True
     if action.kind == ActionKind.EXCLUDE_NODE:
         changed = bool(nodes_exclude(action, now=now))
         # Before the run's status, which is written last (see run_lock).

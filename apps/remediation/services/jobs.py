@@ -13,7 +13,7 @@ from apps.journal.choices import Source
 from apps.journal.services import recording
 from apps.remediation.choices import LaunchState, OrderKind
 from apps.remediation.models import Launch, Order, SchedulerJob
-from apps.remediation.selectors.jobs import JobOfRun, jobs_of_cluster
+from apps.remediation.selectors.jobs import JobLeft, JobOfRun, jobs_of_cluster
 from apps.remediation.selectors.rows import LaunchFact
 from apps.remediation.services.watching import launch_noted
 from apps.runs.choices import AttemptState, Authority, EndReason
@@ -81,6 +81,14 @@ def job_forgotten(*, job: JobOfRun, now: datetime) -> None:
         source=Source.LAUNCHER,
         now=now,
     )
+
+
+def job_left_seen(*, left: JobLeft, job: SlurmJob | None, now: datetime) -> None:
+    """Note that a job of an earlier attempt is over, or that its scheduler does not know it any more: its token ends."""
+    if job is None:
+        launch_noted(launch_id=left.launch_id, fact=LaunchFact(gone=True), now=now)
+    elif job.is_over:
+        _end(left.attempt_id, left.launch_id, job, now=now)
 
 
 def _job_seen(

@@ -145,15 +145,22 @@ def status_sync(action: Action) -> None:
 
 def _held_by_none(action: Action) -> dict[str, Any]:
     held = Action.objects.filter(run=action.run, state__in=OPEN).exclude(pk=action.pk).exists()
-    return {} if held else {"open_action_id": None, "open_action_kind": ""}
+    return {} if held else {"open_action_id": None, "open_action_kind": "", "stopping_as": ""}
 
 
 def action_log(log: Log, action: Action, *, kind: str, text: str, by: str = "", **payload: Any) -> None:
     """Write an event of an action into the log of its run, or of its node where there is no run."""
+    why = {"finding": action.finding_id, "about_incident": action.incident_id}
     more: dict[str, Any] = {
         "actor_name": by,
         "subject": action_subject(action),
-        "payload": {"action": action.pk, "action_kind": str(action.kind), "state": str(action.state), **payload},
+        "payload": {
+            "action": action.pk,
+            "action_kind": str(action.kind),
+            "state": str(action.state),
+            **{name: value for name, value in why.items() if value is not None},
+            **payload,
+        },
     }
     source = action.source if by else Source.SYSTEM
     if action.run_id is not None:
@@ -169,6 +176,10 @@ def action_subject(action: Action) -> dict[str, Any]:
     return {"kind": "RUN", "run": action.run.slug if action.run is not None else None}
 
 
+BEFORE_THE_FIRST = frozenset({"QUEUED", "FINISHED"})
+"""States of a run that is started, not started again: it never ran, or it had come to its end."""
+
+
 def action_words(action: Action) -> str:
     """Return an action in a few words.
 
@@ -176,6 +187,8 @@ def action_words(action: Action) -> str:
     'restart run'
     """
     words = ActionKind(action.kind).label
+    if action.kind == ActionKind.RESTART_RUN and action.expected_state in BEFORE_THE_FIRST:
+        words = "start run"
     if action.kind in (ActionKind.EXCLUDE_NODE, ActionKind.READMIT_NODE, ActionKind.CHECK_NODE) and action.node:
         return f"{words.partition(' ')[0]} {action.node.name}"
     return words.replace("run", action.run.slug) if action.run is not None else words

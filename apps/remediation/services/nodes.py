@@ -14,19 +14,20 @@ from apps.fleet.services import (
     exclusion_end,
     exclusion_open,
     name_is_usable,
-    node_event,
     node_status_update,
     nodes_ensure,
 )
+from apps.incidents.services import shared_cause_see
 from apps.journal.choices import Source, StreamKey
 from apps.journal.services import Log, recording
-from apps.remediation.choices import DriftKind
-from apps.remediation.models import ActionNode, Drift, NodeDrain, SchedulerSetting, SchedulerTold
-from apps.remediation.services.node_orders import drain_mark
+from apps.remediation.models import ActionNode, SchedulerTold
+from apps.remediation.services.differences import OUR_SIGN, STATE_LENGTH, drifts_see
 
 BY = "Slurm"
-OUR_SIGN = "paceline:"
-STATE_LENGTH = 63
+
+SWEPT = 3
+"""So many nodes that others kept out, for different reasons, and that come back within one listing, were not looked at
+one by one."""
 
 KEPT_FRESH = timedelta(seconds=60)
 """How old the time of the last read may stand at a node that did not change: a row a node and read is not worth it."""
@@ -52,13 +53,19 @@ def nodes_seen(*, cluster_id: int, nodes: Iterable[SlurmNode], at: datetime, now
         rows = NodeStatus.objects.select_for_update(no_key=True, of=("self",)).filter(pk__in=by_id).order_by("pk")
         statuses = {row.pk: row for row in rows}
         _log_changes(log, cluster_id, statuses, by_id)
+        was_out = {pk for pk, row in statuses.items() if "DRAIN" in row.scheduler_state}
         acted_on = set(ActionNode.objects.filter(node_id__in=by_id, holds=True).values_list("node_id", flat=True))
         lines = {row.node_id: row for row in Exclusion.objects.filter(node_id__in=by_id, ended_at=None)}
+        ended: dict[int, Exclusion] = {}
         for node_id, status in statuses.items():
-            if node_id not in acted_on and _observe(status, by_id[node_id], lines.get(node_id), now=now):
+            line = lines.get(node_id)
+            if node_id not in acted_on and _observe(status, by_id[node_id], line, now=now):
                 status.refresh_from_db()
+                if line is not None:
+                    ended[node_id] = line
             _state_set(status, by_id[node_id], at=at)
-        _drifts(log, cluster_id, by_id, acted_on, now=now)
+        free = {node_id: node for node_id, node in by_id.items() if node_id not in acted_on}
+        drifts_see(log, cluster_id, free, was_out=was_out, released=_released(ended), now=now)
     return len(told)
 
 
@@ -113,55 +120,17 @@ def _log_changes(log: Log, cluster_id: int, statuses: Mapping[int, NodeStatus], 
     for names, kind, words in ((went, "nodes.down", "down"), (came, "nodes.up", "up again")):
         if names:
             text = f"{hostlist_compress(names)} {words} at the scheduler ({len(names)})"
-            log.add(StreamKey.cluster(cluster_id), kind=kind, text=text, source=Source.SYSTEM)
-
-
-def _drifts(log: Log, cluster_id: int, by_id: Mapping[int, SlurmNode], acted_on: set[int], *, now: datetime) -> None:
-    setting = SchedulerSetting.objects.filter(pk=cluster_id).first()
-    drains = setting is not None and setting.drains
-    ours = Exclusion.objects.filter(node_id__in=by_id, ended_at=None, origin=ExclusionOrigin.OURS)
-    lines = {row.node_id: row for row in ours}
-    drained = set(
-        NodeDrain.objects.filter(exclusion_id__in=[row.pk for row in lines.values()], lifted_at=None).values_list(
-            "exclusion_id", flat=True
-        )
+            log.add(StreamKey.cluster(cluster_id), kind=kind, text=text, source=Source.SYSTEM, payload={"nodes": names})
+    shared_cause_see(
+        cluster_id=cluster_id,
+        went={pk: by_id[pk].name for pk in statuses if by_id[pk].name in set(went)},
+        down={pk for pk in statuses if by_id[pk].is_down},
+        up={pk for pk in statuses if not by_id[pk].is_down},
+        now=log.now,
     )
-    open_now = {row.node_id: row for row in Drift.objects.filter(node_id__in=by_id, ended_at=None)}
-    for node_id, node in by_id.items():
-        if node_id in acted_on:
-            continue
-        line = lines.get(node_id)
-        kind = _drift_of(node, line, drained=line is not None and line.pk in drained) if drains else None
-        known = open_now.get(node_id)
-        if known is not None and known.kind == kind:
-            Drift.objects.filter(pk=known.pk).update(seen_at=now)
-            continue
-        if known is not None:
-            Drift.objects.filter(pk=known.pk).update(ended_at=now)
-        if kind is not None:
-            _drift_open(log, node_id, node, kind, line, now=now)
 
 
-def _drift_of(node: SlurmNode, line: Exclusion | None, *, drained: bool) -> DriftKind | None:
-    if line is None:
-        return DriftKind.LEFT if node.is_out and node.reason.startswith(OUR_SIGN) else None
-    if not node.is_out:
-        return DriftKind.RESUMED if drained else DriftKind.IN_SERVICE
-    return None if node.reason.startswith(drain_mark(line)) else DriftKind.OTHERS
-
-
-def _drift_open(
-    log: Log, node_id: int, node: SlurmNode, kind: DriftKind, line: Exclusion | None, *, now: datetime
-) -> None:
-    Drift.objects.create(
-        node_id=node_id,
-        kind=kind,
-        exclusion_id=line.pk if line is not None else None,
-        scheduler_state=node.state[:STATE_LENGTH],
-        reason=node.reason,
-        by_name=node.reason_by[:150],
-        began_at=now,
-        seen_at=now,
-    )
-    by = f" ({node.reason_by}: {node.reason})" if node.reason else ""
-    node_event(log, node_id=node_id, kind="node.drift", text=f"{node.name}: {kind.label}{by}", source=Source.SYSTEM)
+def _released(ended: Mapping[int, Exclusion]) -> Mapping[int, Exclusion]:
+    """Return the lines of others that ended as one of a sweep over many: nobody looked at each one's reason (case 16)."""
+    is_sweep = len(ended) >= SWEPT and len({line.reason for line in ended.values()}) > 1
+    return ended if is_sweep else {}

@@ -27,13 +27,14 @@ from apps.remediation.choices import (
     OrderKind,
     OrderState,
 )
-from apps.remediation.models import Order
+from apps.remediation.models import Action, Order
 from apps.remediation.selectors.actions import launch_of_attempt
 from apps.remediation.selectors.pool import PoolNode, exclude_names, pool_of
 from apps.remediation.selectors.prices import choice_needed, choice_words, resume_step_default
 from apps.remediation.selectors.rows import OrderInHand, order_key
 from apps.remediation.selectors.schedulers import job_named, scheduler_of
 from apps.remediation.services.beginning import guard_closed, nodes_exclude
+from apps.remediation.services.checking import check_in_hand, check_order_claim
 from apps.remediation.services.ending import BY, give_up
 from apps.remediation.services.moving import (
     OrderScene,
@@ -46,21 +47,26 @@ from apps.remediation.services.moving import (
 )
 from apps.remediation.services.node_orders import node_order_claim, node_order_in_hand
 from apps.remediation.services.waiting import expired_text
+from apps.runs.choices import AttemptState, EndReason
 from apps.runs.launcher import LauncherSetting, launcher_usable
-from apps.runs.selectors import attempt_by_id, run_by_id
-from apps.runs.services import attempt_open
+from apps.runs.selectors import AttemptRow, attempt_by_id, attempts_of, run_by_id
+from apps.runs.services import attempt_open, status_update
+
+ATTEMPTS_MEANWHILE = 100
+"""More than ever begin between an order and the word of what came of it."""
 
 
-def order_claim(*, order_id: int, now: datetime) -> OrderInHand | None:
+def order_claim(*, order_id: int, now: datetime, holder: str = "") -> OrderInHand | None:
     """Take an order in hand; return what its launcher needs, or None if there is nothing to be done (any more).
 
-    Of two workers with the same order one gets it. A cancelled, expired or overtaken action gives nothing.
+    `holder` names the caller's process, so that others see when it is gone. Of two workers with the same order one gets
+    it. A cancelled, expired or overtaken action gives nothing.
     """
     known = Order.objects.filter(pk=order_id, state=OrderState.WAITING).first()
     if known is None:
         return None
     if known.kind in OF_NODES:
-        return _claim_of_nodes(known, now=now)
+        return _claim_of_nodes(known, now=now, holder=holder)
     with recording(now=now) as log:
         scene = order_scene_lock(known)
         action, order = scene.action, scene.order
@@ -82,7 +88,11 @@ def order_claim(*, order_id: int, now: datetime) -> OrderInHand | None:
             token = _launch_prepare(scene, setting, now=now)
         if order.asked_at is None:
             order.tries += 1
+        if scene.attempt is not None and (order.kind == OrderKind.STOP or order.launcher not in OPENED_FIRST):
+            # What the attempt's own ranks say of their end, they say because of this order.
+            status_update(run_id=scene.run.pk, stopping_as=stop_reason(action, scene.attempt.pk))
         order.state, order.claim, order.claimed_at, order.error = OrderState.CLAIMED, secrets.token_hex(8), now, ""
+        order.holder = holder
         order.save()
         if order.asked_at is None:
             text = f"Order {order.kind.lower()} handed to {LauncherKind(order.launcher).label}"
@@ -90,14 +100,22 @@ def order_claim(*, order_id: int, now: datetime) -> OrderInHand | None:
         return order_in_hand(order_id, token=token)
 
 
-def order_look_claim(*, order_id: int, now: datetime, for_s: float) -> OrderInHand | None:
+def stop_reason(action: Action, attempt_id: int) -> str:
+    """Return why an attempt ends that an action stops: HUNG if a hang is confirmed, else as planned."""
+    assert action.run_id is not None
+    run = run_by_id(action.run_id)
+    hung = action.ends_as == EndReason.HUNG or (run.attempt_id == attempt_id and run.hang == "CONFIRMED")
+    return EndReason.HUNG if hung else EndReason.PLANNED
+
+
+def order_look_claim(*, order_id: int, now: datetime, for_s: float, holder: str = "") -> OrderInHand | None:
     """Take the reading back of an order in doubt in hand; None if it is not due, or if somebody is at it already.
 
     Whoever died over it is followed by the next one after `for_s` seconds.
     """
     due = Order.objects.filter(pk=order_id, state=OrderState.UNCERTAIN, not_before__lte=now)
     # Compare-and-set: a receiver that takes its time is not asked again by everyone who finds the order due meanwhile.
-    if not due.update(not_before=now + timedelta(seconds=for_s)):
+    if not due.update(not_before=now + timedelta(seconds=for_s), holder=holder):
         return None
     return order_in_hand(order_id)
 
@@ -105,6 +123,8 @@ def order_look_claim(*, order_id: int, now: datetime, for_s: float) -> OrderInHa
 def order_in_hand(order_id: int, *, token: str = "") -> OrderInHand:
     """Return what a launcher needs to carry an order out, or to read back what came of it."""
     order = Order.objects.select_related("action__run", "action__node").get(pk=order_id)
+    if order.kind == OrderKind.CHECK:
+        return check_in_hand(order)
     if order.kind in OF_NODES:
         return node_order_in_hand(order)
     action, run = order.action, order.action.run
@@ -137,12 +157,14 @@ def order_in_hand(order_id: int, *, token: str = "") -> OrderInHand:
     )
 
 
-def _claim_of_nodes(known: Order, *, now: datetime) -> OrderInHand | None:
+def _claim_of_nodes(known: Order, *, now: datetime, holder: str) -> OrderInHand | None:
     with recording(now=now) as log:
         scene = scene_lock(known.action_id)
         order = Order.objects.select_for_update(no_key=True).get(pk=known.pk)
-        if not node_order_claim(log, scene, order, now=now):
+        claim = check_order_claim if order.kind == OrderKind.CHECK else node_order_claim
+        if not claim(log, scene, order, now=now):
             return None
+        Order.objects.filter(pk=order.pk).update(holder=holder)
         return order_in_hand(order.pk)
 
 
@@ -243,18 +265,35 @@ def _launch_prepare(scene: OrderScene, setting: LauncherSetting, *, now: datetim
 
 
 def attempt_of_order(scene: OrderScene, *, now: datetime) -> None:
-    """Open the attempt that an order starts, in the name of whoever asked for it."""
+    """Open the attempt that an order starts, in the name of whoever asked for it; or find it, if it reported already."""
     action, order, run = scene.action, scene.order, scene.run
-    attempt, _ = attempt_open(
-        run_id=run.pk,
-        key=order_key(order.pk),
-        world_size=None,
-        by=action.requested_by,
-        source=Source.LAUNCHER,
-        now=now,
-        resumed_from_step=action.resume_step,
-        order_id=order.pk,
-    )
+    attempt = _attempt_begun(scene)
+    if attempt is None:
+        attempt, _ = attempt_open(
+            run_id=run.pk,
+            key=order_key(order.pk),
+            world_size=None,
+            by=action.requested_by,
+            source=Source.LAUNCHER,
+            now=now,
+            resumed_from_step=action.resume_step,
+            order_id=order.pk,
+        )
     order.attempt_id, action.attempt_id = attempt.id, attempt.id
     order.save(update_fields=["attempt_id"])
     action.save(update_fields=["attempt_id"])
+
+
+def _attempt_begun(scene: OrderScene) -> AttemptRow | None:
+    """Return the attempt as which a program reported before it was known that its order was carried out, None if none did.
+
+    It has the order's key. A receiver whose programs have keys of their own is the only one who starts any meanwhile.
+    """
+    order, key = scene.order, order_key(scene.order.pk)
+    for row in attempts_of(scene.run.pk, limit=ATTEMPTS_MEANWHILE):
+        if row.key == key or row.key.startswith(f"{key}/"):
+            return row
+        since = order.claimed_at is not None and row.started_at >= order.claimed_at
+        if since and row.state == AttemptState.OPEN and row.id != scene.action.expected_attempt_id:
+            return row
+    return None

@@ -12,20 +12,28 @@ from apps.diagnosis.selectors import FindingRow, finding_by_id, findings_of, fin
 from apps.diagnosis.services import finding_considered
 from apps.engine.estimates.retry_chains import Decision, Next, retry_decision
 from apps.fleet.selectors import NodeRow, node_by_code
-from apps.journal.choices import Source
+from apps.incidents.services import SHARED, TOGETHER, nodes_down_together
+from apps.journal.choices import Source, StreamKey
+from apps.journal.selectors import events_latest
 from apps.journal.services import Log, recording
 from apps.remediation.choices import ActionKind, ActionState, Moment
 from apps.remediation.models import Action
+from apps.remediation.selectors.commands import names_short
 from apps.remediation.selectors.preview import action_preview
 from apps.remediation.services.moving import action_lock, action_log, action_move, action_words, milestone, nodes_name
 from apps.runs.choices import AttemptState, Mode
 from apps.runs.limits import limit_value
 from apps.runs.selectors import RunRow, chain_newest, run_by_id
+from apps.telemetry.selectors import door_state
 
 PROPOSAL_LIFE = timedelta(hours=6)
 """Evidence that is older than a shift has to be looked at anew."""
 
 AT_ONCE = 200
+
+WITHHELD = "proposal.withheld"
+EACH_ITS_OWN = frozenset({"compute_straggler"})
+"""Causes that several nodes have each for itself, however close together they are found: after a start, all at once."""
 
 LOOP = "restart_loop"
 """The cause that says that trying again is in vain."""
@@ -41,11 +49,16 @@ def finding_consider(*, finding_id: int, now: datetime) -> None:
     """Propose what a confirmed finding calls for, where the run's mode allows it; take back what no longer holds."""
     with recording(now=now) as log:
         finding = finding_by_id(finding_id)
+        if just_blind(run_by_id(finding.run_id), now=now):
+            return  # considered with a later sweep, when what was missed has been heard
         # The version is written first: of two who consider the same version one goes on.
         if not finding_considered(finding_id=finding_id, version=finding.version):
             return
         run = run_by_id(finding.run_id)
         wanted = _wanted(finding, run, now=now)
+        if wanted is not None and wanted[1] is not None and (together := _together(finding, run, wanted[1])):
+            _withhold(log, finding, run, together, now=now)
+            wanted = None
         key = "" if wanted is None else _key(finding, wanted[1])
         for old in Action.objects.filter(finding_id=finding_id, state=ActionState.PROPOSED).exclude(proposal_key=key):
             _take_back(log, old.pk, finding, now=now)
@@ -53,6 +66,52 @@ def finding_consider(*, finding_id: int, now: datetime) -> None:
             _retries_take_back(log, finding, now=now)
         if wanted is not None:
             _propose(log, finding, run, *wanted, key=key, now=now)
+
+
+def just_blind(run: RunRow, *, now: datetime) -> bool:
+    """Return whether Paceline hears nothing, or has heard again for so short a time that much may still be on its way.
+
+    What was found before must not be acted on as if it were so now.
+    """
+    door = door_state(now)
+    if door.last_beat_at is None:
+        return False  # no door has ever served here: nothing was missed
+    return (now - door.accepting_since).total_seconds() < limit_value(run.limits, "no_telemetry_s")
+
+
+def _together(finding: FindingRow, run: RunRow, node: NodeRow) -> list[str]:
+    """Return the nodes that share a cause with this one, itself included; none where its fault is its own (case 17)."""
+    names = {node.name}
+    if finding.cause not in EACH_ITS_OWN:
+        for row in findings_of(cluster_id=run.cluster_id, cause=finding.cause, state=FindingState.OPEN, limit=1000):
+            if row.proposal_kind == "EXCLUDE_NODE" and row.proposal_node and _near(row, finding):
+                names.add(row.proposal_node)
+    down = nodes_down_together(run.cluster_id, at=finding.began_at or finding.found_at)
+    if {node.name, *node.aliases} & down:
+        names |= down
+    return sorted(names) if len(names) >= SHARED else []
+
+
+def _near(row: FindingRow, finding: FindingRow) -> bool:
+    return abs((row.began_at or row.found_at) - (finding.began_at or finding.found_at)) <= TOGETHER
+
+
+def _withhold(log: Log, finding: FindingRow, run: RunRow, names: list[str], *, now: datetime) -> None:
+    """Propose to exclude none of many nodes that went at once, take back what was, and say so once."""
+    why = f"{len(names)} nodes at once share a cause"
+    # Names are one machine's within a cluster only.
+    nodes = {"node__cluster_id": run.cluster_id, "node__name__in": names}
+    rows = Action.objects.filter(state=ActionState.PROPOSED, finding_id__isnull=False, **nodes)
+    for action_id, finding_id in rows.order_by("pk").values_list("pk", "finding_id"):
+        other = finding_by_id(int(finding_id or 0))
+        if other.cause == finding.cause and _near(other, finding):
+            _take_back(log, action_id, other, now=now, why=why)
+    said = events_latest(StreamKey.run(run.id), limit=1, kinds=[WITHHELD])
+    if said and now - said[0].recorded_at <= TOGETHER:
+        return
+    shown = names_short(names if len(names) <= 4 else [*names[:3], f"{len(names) - 3} more"])
+    text = f"No node is proposed to be excluded: {why} ({finding.cause}: {shown}). Look for what they have in common."
+    log.add(StreamKey.run(run.id), kind=WITHHELD, text=text, source=Source.RULE, subject=finding.subject)
 
 
 def mode_of(run: RunRow, cause: str) -> str:
@@ -151,13 +210,14 @@ def _retries_take_back(log: Log, finding: FindingRow, *, now: datetime) -> None:
             action_move(log, action, ActionState.EXPIRED, text=text, now=now)
 
 
-def _take_back(log: Log, action_id: int, finding: FindingRow, *, now: datetime) -> None:
+def _take_back(log: Log, action_id: int, finding: FindingRow, *, now: datetime, why: str = "") -> None:
     action = action_lock(action_id)
     if action.state != ActionState.PROPOSED:
         return
-    why = "the finding closed" if finding.state != "OPEN" else "the finding changed"
-    if finding.state == "OPEN" and finding.muted(now):
-        why = "the finding was set quiet"
+    if not why:
+        why = "the finding closed" if finding.state != "OPEN" else "the finding changed"
+        if finding.state == "OPEN" and finding.muted(now):
+            why = "the finding was set quiet"
     text = f"The proposal to {action_words(action)} is taken back: {why}."
     action_move(log, action, ActionState.EXPIRED, text=text, now=now)
 

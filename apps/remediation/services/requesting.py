@@ -38,12 +38,13 @@ def action_request(
     """Ask for an action and begin it where it need not wait; return it.
 
     What no launcher here can do becomes an action in state REFUSED that says why. `expected_state` is what the caller
-    saw: `{attempt: row or None, state}`; without it, what is so now is taken as seen.
+    saw: `{attempt: row or None, state, from_step}`; without it, or a part of it, what is so now is taken as seen.
+    `from_step` is the step that a restart would have gone on from; it counts only where `options` choose none.
 
     Raises:
         Forbidden: the caller may not act here. BadRequest: something is missing or makes no sense.
         StateChanged: the run moved on. ActionOpen: an open action is in the way. NodeStateDiffers: it is so already.
-        GuardClosed, ConfirmationNeeded, NotOurs: it must not be done like this.
+        CheckpointMoved: a newer save completed. GuardClosed, ConfirmationNeeded, NotOurs: it must not be done like this.
     """
     wish = wish_read(
         principal,

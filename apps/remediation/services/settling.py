@@ -18,6 +18,7 @@ from apps.remediation.choices import (
 from apps.remediation.models import Action, Launch, Order
 from apps.remediation.selectors.rows import Outcome
 from apps.remediation.services.beginning import order_create
+from apps.remediation.services.checking import check_order_settle
 from apps.remediation.services.ending import give_up
 from apps.remediation.services.moving import (
     OrderScene,
@@ -28,10 +29,10 @@ from apps.remediation.services.moving import (
     scene_lock,
 )
 from apps.remediation.services.node_orders import node_order_create, node_order_settle
-from apps.remediation.services.ordering import attempt_of_order
-from apps.runs.choices import Authority, EndReason
+from apps.remediation.services.ordering import attempt_of_order, stop_reason
+from apps.runs.choices import AttemptState, Authority
 from apps.runs.launcher import launcher_usable
-from apps.runs.selectors import run_by_id
+from apps.runs.selectors import attempt_by_id
 from apps.runs.services import attempt_end, attempt_rekey, status_update
 
 BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 20.0)
@@ -62,10 +63,13 @@ def order_settle(*, order_id: int, claim: str, outcome: Outcome, now: datetime) 
         _OUTCOMES[outcome.kind](log, scene, outcome, now)
 
 
-def order_doubt(*, order_id: int, now: datetime) -> None:
-    """Note that whoever had an order in hand died over it: what came of it has to be read back."""
+def order_doubt(*, order_id: int, now: datetime, claim: str = "") -> None:
+    """Note that whoever had an order in hand died over it: what came of it has to be read back.
+
+    With `claim`, only if it is that one's still: somebody living may have it in hand by now.
+    """
     known = Order.objects.filter(pk=order_id, state=OrderState.CLAIMED).first()
-    if known is None:
+    if known is None or (claim and known.claim != claim):
         return
     if known.kind in OF_NODES:
         # Each telling looks first: it is simply told again.
@@ -77,12 +81,19 @@ def order_doubt(*, order_id: int, now: datetime) -> None:
             _uncertain(log, scene, Outcome("UNCERTAIN", "whoever carried it out did not come back"), now)
 
 
+def order_look_again(*, order_id: int, holder: str, now: datetime) -> None:
+    """Note that whoever read an order back died over it: somebody else may do so now."""
+    mine = Order.objects.filter(pk=order_id, state=OrderState.UNCERTAIN, holder=holder, not_before__gt=now)
+    mine.update(not_before=now, holder="")
+
+
 def _settle_of_nodes(known: Order, claim: str, outcome: Outcome, *, now: datetime) -> None:
     with recording(now=now) as log:
         scene = scene_lock(known.action_id)
         order = Order.objects.select_for_update(no_key=True).get(pk=known.pk)
         if order.claim == claim and order.state == OrderState.CLAIMED:
-            node_order_settle(log, scene, order, outcome, now=now)
+            settle = check_order_settle if order.kind == OrderKind.CHECK else node_order_settle
+            settle(log, scene, order, outcome, now=now)
 
 
 def _done(log: Log, scene: OrderScene, outcome: Outcome, now: datetime) -> None:
@@ -92,7 +103,7 @@ def _done(log: Log, scene: OrderScene, outcome: Outcome, now: datetime) -> None:
     if order.kind == OrderKind.STOP:
         stopped(log, action, order, now=now)
     else:
-        _launched(scene, outcome, now)
+        launched(scene, outcome, now=now)
 
 
 def stopped(log: Log, action: Action, order: Order, *, now: datetime) -> None:
@@ -109,13 +120,10 @@ def stopped(log: Log, action: Action, order: Order, *, now: datetime) -> None:
 
 
 def attempt_close(action: Action, attempt_id: int, *, now: datetime) -> None:
-    """End the attempt that an action stopped. HUNG if a hang is confirmed, at the latest now."""
-    assert action.run_id is not None
-    run = run_by_id(action.run_id)
-    hung = action.ends_as == EndReason.HUNG or (run.attempt_id == attempt_id and run.hang == "CONFIRMED")
+    """End the attempt that an action stopped, for the reason that holds at the latest now."""
     attempt_end(
         attempt_id=attempt_id,
-        reason=EndReason.HUNG if hung else EndReason.PLANNED,
+        reason=stop_reason(action, attempt_id),
         authority=Authority.ORDER,
         by=action.requested_by,
         source=Source.LAUNCHER,
@@ -123,11 +131,13 @@ def attempt_close(action: Action, attempt_id: int, *, now: datetime) -> None:
     )
 
 
-def _launched(scene: OrderScene, outcome: Outcome, now: datetime) -> None:
+def launched(scene: OrderScene, outcome: Outcome, *, now: datetime) -> None:
+    """Follow a start that was carried out: what ran before is over, what was started is watched until it reports."""
     action, order, run = scene.action, scene.order, scene.run
     if order.launcher not in OPENED_FIRST:
-        if scene.attempt is not None and scene.attempt.pk == action.expected_attempt_id:
-            attempt_close(action, scene.attempt.pk, now=now)
+        old = attempt_by_id(action.expected_attempt_id) if action.expected_attempt_id is not None else None
+        if old is not None and (old.state == AttemptState.OPEN or old.reason == stop_reason(action, old.id)):
+            attempt_close(action, old.id, now=now)  # its own ranks may have said so already: this is the better word
         attempt_of_order(scene, now=now)
     facts = outcome.facts
     assert order.attempt_id is not None
@@ -230,7 +240,7 @@ def _uncertain(log: Log, scene: OrderScene, outcome: Outcome, now: datetime) -> 
     was_certain = order.state != OrderState.UNCERTAIN
     order.state, order.error = OrderState.UNCERTAIN, outcome.text
     order.receipt = {**order.receipt, "looks": looks + 1}
-    order.not_before = now + timedelta(seconds=pause_s)
+    order.not_before, order.holder = now + timedelta(seconds=pause_s), ""
     order.save()
     if was_certain:
         text = f"Nobody knows yet whether “{order.kind.lower()}” was carried out: {outcome.text}. It is read back."

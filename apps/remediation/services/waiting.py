@@ -3,17 +3,20 @@
 from datetime import datetime
 
 from apps.common.access import Principal
+from apps.common.clock import rfc3339
 from apps.journal.services import recording
 from apps.remediation.choices import AT_A_SAVE, ActionKind, ActionState, Moment
 from apps.remediation.models import Action
 from apps.remediation.selectors.actions import action_by_id
+from apps.remediation.selectors.preview import EXPIRY
 from apps.remediation.selectors.prices import newest_save
 from apps.remediation.selectors.rows import ActionRow
 from apps.remediation.services.beginning import action_begin
 from apps.remediation.services.moving import Scene, action_lock, action_move, action_words, scene_lock
 from apps.remediation.services.wishes import may_act
 from apps.runs.choices import AttemptState, EndReason
-from apps.runs.selectors import run_by_id
+from apps.runs.selectors import attempt_by_id, run_by_id
+from apps.telemetry.selectors import door_state
 
 
 def action_advance(*, action_id: int, now: datetime) -> None:
@@ -25,7 +28,7 @@ def action_advance(*, action_id: int, now: datetime) -> None:
             return
         if action.expires_at <= now:
             action_move(log, action, ActionState.EXPIRED, text=expired_text(action), now=now)
-        elif why := _moved_on(scene):
+        elif why := _moved_on(scene, now=now):
             action_move(log, action, ActionState.REFUSED, text=why, now=now)
         elif _has_come(scene):
             action_begin(log, action, now=now)
@@ -37,6 +40,18 @@ def action_expire(*, action_id: int, now: datetime) -> None:
         action = action_lock(action_id)
         if action.state in (ActionState.REQUESTED, ActionState.PROPOSED) and action.expires_at <= now:
             action_move(log, action, ActionState.EXPIRED, text=expired_text(action), now=now)
+
+
+def action_overtaken(*, action_id: int, now: datetime) -> None:
+    """Take a proposal back whose run has moved on; anything else stays."""
+    with recording(now=now) as log:
+        action = action_lock(action_id)
+        if action.state != ActionState.PROPOSED or action.run_id is None:
+            return
+        run = run_by_id(action.run_id)
+        if run.attempt_id != action.expected_attempt_id:
+            text = f"The proposal to {action_words(action)} is taken back: the run moved on to attempt {run.attempt_number}."
+            action_move(log, action, ActionState.EXPIRED, text=text, now=now)
 
 
 def action_cancel(*, principal: Principal, action_id: int, reason: str, now: datetime) -> ActionRow:
@@ -64,7 +79,7 @@ def expired_text(action: Action) -> str:
     return f"“{action_words(action)}” did not begin in time; nothing was done."
 
 
-def _moved_on(scene: Scene) -> str:
+def _moved_on(scene: Scene, *, now: datetime) -> str:
     """Return why an action can't begin any more, or nothing."""
     action = scene.action
     if action.run_id is None:
@@ -78,6 +93,14 @@ def _moved_on(scene: Scene) -> str:
         return f"Attempt {run.attempt_number} ended before a save came; nothing was done."
     if is_over and action.kind == ActionKind.RESTART_RUN and run.attempt_ended_reason == EndReason.FINISHED:
         return f"{run.slug} finished; there is nothing to restart."
+    if is_over and action.kind == ActionKind.RESTART_RUN and run.attempt_id is not None:
+        ended_at, door = attempt_by_id(run.attempt_id).ended_at, door_state(now)
+        unseen = door.last_beat_at is not None and ended_at is not None and ended_at < door.accepting_since
+        if unseen and ended_at is not None and now - ended_at > EXPIRY:
+            return (
+                f"Attempt {run.attempt_number} ended at {rfc3339(ended_at)}, while Paceline did not look; the restart that "
+                "waited for it is off. Look again."
+            )
     return ""
 
 

@@ -5,6 +5,7 @@ from datetime import datetime
 from django.db.models import Q
 
 from apps.accounts.services import token_revoke
+from apps.engine.readers.exits import exit_words
 from apps.incidents.services import incidents_mitigated_by
 from apps.journal.choices import Source
 from apps.journal.services import Log, recording
@@ -90,6 +91,7 @@ def launch_noted(*, launch_id: int, fact: LaunchFact, now: datetime) -> None:
             exit_status=fact.status,
             exit_signal=fact.signal,
             last_words=fact.last_words.replace("\0", ""),
+            exit_note=fact.note.replace("\0", "")[:300],
         )
         if not changed:
             return
@@ -119,11 +121,8 @@ def _being_stopped(attempt_id: int) -> bool:
 
 def end_words(launch: Launch) -> str:
     """Return how a launch ended, for a sentence."""
-    if launch.exit_signal is not None:
-        return f"was killed by signal {launch.exit_signal}"
-    if launch.exit_status is not None:
-        return f"ended with status {launch.exit_status}"
-    return "is gone, and nobody saw how it ended"
+    words = exit_words(launch.exit_status, launch.exit_signal) or "is gone, and nobody saw how it ended"
+    return f"{words} ({launch.exit_note})" if launch.exit_note else words
 
 
 def _end_of(fact: LaunchFact) -> tuple[str, str]:

@@ -8,8 +8,10 @@ from typing import Any
 from apps.common.access import OPERATE, Principal
 from apps.common.errors import BadRequest, Conflict, Forbidden, PacelineError
 from apps.common.ids import id_write
+from apps.fleet.choices import AtUntil
 from apps.fleet.selectors import NodeRow, exclusions_of
-from apps.remediation.choices import AT_A_SAVE, ActionKind, Moment
+from apps.remediation.choices import AT_A_SAVE, ActionKind, Decision, Moment
+from apps.remediation.selectors.checks import check_guard
 from apps.remediation.selectors.preview import LONGEST_EXPIRY, Preview, action_preview
 from apps.remediation.selectors.prices import newest_save
 from apps.remediation.selectors.rows import ActionRow
@@ -18,6 +20,7 @@ from apps.runs.selectors import RunRow
 from apps.runs.services import StateChanged
 
 SHORTEST_REASON = 10
+LONGEST_OUT = timedelta(days=366)
 LONGEST_REASON = 2000
 
 OF_RUN = (ActionKind.RESTART_RUN, ActionKind.STOP_RUN, ActionKind.CHECKPOINT_NOW)
@@ -51,6 +54,12 @@ class CheckpointChoice(PacelineError):
     http_status = 422
 
 
+class CheckpointMoved(Conflict):
+    """A restart would go on from another checkpoint than the one that the caller saw; the facts name it and its price."""
+
+    code = "checkpoint_moved"
+
+
 class NoSaveToCome(PacelineError):
     """A save is to be awaited, but none will come that a restart could take."""
 
@@ -73,7 +82,9 @@ class NodeStateDiffers(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How an action is to be done. `done` says for RECORD_DONE what was done by hand, `command` with which command."""
+    """How an action is to be done. `done` says for RECORD_DONE what was done by hand, `command` with which command, and
+    `passed` what came of a check. A node stays out until `until_at`; then `at_until` happens. `decision` is what somebody
+    decided about a difference (`drifts.py`); no caller of REST sets it."""
 
     from_step: int | None = None
     exclude_nodes: tuple[str, ...] = ()
@@ -81,6 +92,10 @@ class Options:
     confirm: str = ""
     done: str = ""
     command: str = ""
+    passed: bool | None = None
+    until_at: datetime | None = None
+    at_until: str = ""
+    decision: str = ""
 
     def stored(self) -> dict[str, Any]:
         """Return what the action keeps; the typed name is not worth keeping."""
@@ -90,6 +105,10 @@ class Options:
             "exclude_nodes": list(self.exclude_nodes),
             "done": self.done,
             "command": self.command,
+            "passed": self.passed,
+            "until_at": self.until_at.isoformat() if self.until_at is not None else None,
+            "at_until": self.at_until,
+            "decision": self.decision,
         }
         return {name: value for name, value in kept.items() if value not in (None, [], "")}
 
@@ -127,7 +146,17 @@ def options_read(given: Mapping[str, Any]) -> Options:
     done = given.get("done") or ""
     if done and done not in ActionKind.values:
         raise BadRequest(f"options.done: must be one of {', '.join(ActionKind.values)}.")
+    passed = given.get("passed")
+    if passed not in (None, True, False):
+        raise BadRequest("options.passed: must be true or false.")
+    at_until = given.get("at_until") or ""
+    if at_until and at_until not in AtUntil.values:
+        raise BadRequest(f"options.at_until: must be one of {', '.join(AtUntil.values)}.")
     return Options(
+        passed=passed,
+        until_at=_until(given.get("until_at")),
+        at_until=str(at_until),
+        decision=str(given.get("decision") or ""),
         from_step=step,
         exclude_nodes=tuple(dict.fromkeys(names)),
         when=str(when),
@@ -137,12 +166,24 @@ def options_read(given: Mapping[str, Any]) -> Options:
     )
 
 
+def _until(given: Any) -> datetime | None:
+    if not given:
+        return None
+    try:
+        moment = given if isinstance(given, datetime) else datetime.fromisoformat(str(given))
+    except ValueError as error:
+        raise BadRequest("options.until_at: must be a time such as 2026-11-30T12:00:00Z.") from error
+    if moment.tzinfo is None:
+        raise BadRequest("options.until_at: must say its offset from UTC.")
+    return moment
+
+
 def wish_checked(wish: Wish, *, now: datetime) -> Preview:
     """Check a wish against what is so now; return what it would do. Used by a request and by accepting a proposal.
 
     Raises:
-        StateChanged, ActionOpen, NodeStateDiffers, NotOurs, GuardClosed, CheckpointChoice, NoSaveToCome,
-        ConfirmationNeeded: see `action_request`.
+        StateChanged, CheckpointMoved, ActionOpen, NodeStateDiffers, NotOurs, GuardClosed, CheckpointChoice,
+        NoSaveToCome, ConfirmationNeeded: see `action_request`.
     """
     _check_expected(wish)
     preview = action_preview(
@@ -156,17 +197,21 @@ def wish_checked(wish: Wish, *, now: datetime) -> Preview:
         now=now,
     )
     if wish.kind == ActionKind.RECORD_DONE:
+        _check_by_hand(wish, now=now)
         return preview
+    _check_save(wish, preview)
     if preview.held_by is not None:
         raise open_already(preview.held_by)
     if wish.node is not None:
-        _check_node(wish.kind, wish.node)
+        _check_node(wish.kind, wish.node, wish.options.decision)
     if not preview.can:
         return preview
+    stays_out = wish.options.decision == Decision.TAKE  # as the site's: nothing to ask a check for
     for guard in preview.guards:
-        if not guard.holds:
+        if not guard.holds and not stays_out:
+            help_ = _GUARD_HELP.get(guard.name, _GUARD_HELP["exclusions_per_window"])
             raise GuardClosed(
-                f"{guard.text}. Take a node back in the ledger, or change the limit under Settings, Guards.",
+                f"{guard.text[:1].upper()}{guard.text[1:]}. {help_}",
                 guard=guard.name,
                 after=guard.have,
                 limit=guard.most,
@@ -189,6 +234,13 @@ def wish_checked(wish: Wish, *, now: datetime) -> Preview:
             confirm=preview.confirm,
         )
     return preview
+
+
+_GUARD_HELP = {
+    "exclusions_per_window": "Take a node back in the ledger, or change the limit under Settings, Guards.",
+    "check": "Check the node first; what is asked for stands under Settings, Checks.",
+}
+"""What helps where a condition does not hold."""
 
 
 def open_already(action: ActionRow) -> ActionOpen:
@@ -238,8 +290,12 @@ def wish_read(principal: Principal, wish: Wish, *, now: datetime) -> Wish:
     if wish.options.exclude_nodes and wish.kind != ActionKind.RESTART_RUN:
         raise BadRequest("options.exclude_nodes: belongs to RESTART_RUN; use EXCLUDE_NODE for a node alone.")
     _check_moment(wish)
+    if wish.options.until_at is not None and not now < wish.options.until_at <= now + LONGEST_OUT:
+        raise BadRequest(f"options.until_at: must lie ahead, at most {LONGEST_OUT.days} days.")
     if wish.expires_at is not None and not now < wish.expires_at <= now + LONGEST_EXPIRY:
         raise BadRequest(f"expires_at: must lie ahead, at most {LONGEST_EXPIRY.days} days.")
+    if wish.kind == ActionKind.CHECK_NODE and wish.run is not None:
+        return replace(wish, run=None)  # it is about the node alone, and holds no run
     if wish.kind == ActionKind.RESTART_RUN and wish.node is not None:
         names = tuple(dict.fromkeys((*wish.options.exclude_nodes, wish.node.name)))
         return replace(wish, options=replace(wish.options, exclude_nodes=names))
@@ -275,7 +331,41 @@ def _check_expected(wish: Wish) -> None:
         )
 
 
-def _check_node(kind: str, node: NodeRow) -> None:
+def _check_save(wish: Wish, preview: Preview) -> None:
+    """Refuse a restart whose checkpoint nobody chose where another one than was seen would be taken by now."""
+    seen = wish.expected or {}
+    if wish.kind != ActionKind.RESTART_RUN or wish.options.from_step is not None or "from_step" not in seen:
+        return
+    if seen["from_step"] == preview.from_step:
+        return
+    newer = preview.from_step is not None and (seen["from_step"] is None or preview.from_step > seen["from_step"])
+    what = "A newer save completed since you looked" if newer else "The newest save that can be trusted is another one"
+    where = f": step {preview.from_step:,}" if preview.from_step is not None else ""
+    price = preview.price_at(wish.options.when) or preview.price
+    raise CheckpointMoved(
+        f"{what}{where}; nothing was done. Look again.",
+        from_step=preview.from_step,
+        newer=newer,
+        steps=price.steps if price is not None else None,
+        gpu_hours=price.gpu_hours if price is not None else None,
+    )
+
+
+def _check_by_hand(wish: Wish, *, now: datetime) -> None:
+    if wish.options.done == ActionKind.CHECK_NODE and (wish.options.passed is None or wish.node is None):
+        raise BadRequest("options.passed: say of which node the check was, and whether it passed.")
+    if wish.options.done == ActionKind.READMIT_NODE and wish.node is not None:
+        asked = check_guard(wish.node, now=now)
+        if asked is not None and not asked.holds:
+            raise GuardClosed(f"{asked.text[:1].upper()}{asked.text[1:]}. {_GUARD_HELP['check']}", guard=asked.name)
+
+
+def _check_node(kind: str, node: NodeRow, decision: str = "") -> None:
+    if decision in (Decision.DRAIN, Decision.LIFT):
+        if (node.exclusion_id is not None) != (decision == Decision.DRAIN):
+            words = "out" if node.exclusion_id is not None else "in service"
+            raise NodeStateDiffers(f"{node.name} is {words} by now; look again.", node=node.name)
+        return
     if kind == ActionKind.EXCLUDE_NODE and node.exclusion_id is not None:
         line = exclusions_of(node_id=node.id, open_only=True)[0]
         raise NodeStateDiffers(

@@ -18,6 +18,7 @@ from apps.runs.services.checkpoints import (
     checkpoint_status_refresh,
     checkpoint_trust_regain,
     checkpoint_trust_set,
+    saves_lock,
 )
 from apps.runs.services.placement import RankPlace, placement_merge
 from apps.runs.services.runs import (
@@ -53,6 +54,7 @@ __all__ = [
     "run_cluster",
     "run_lock",
     "run_put",
+    "saves_lock",
     "slug_checked",
     "status_update",
 ]

@@ -135,6 +135,7 @@ def attempt_open(
             suspect_from_step=None,
             queued=False,
             gave_up=False,
+            stopping_as="",
         )
         return attempt_row(attempt), True
 
@@ -151,7 +152,8 @@ def run_lock(run_id: int) -> Run:
 
 
 def _opened_text(attempt: Attempt) -> str:
-    size = f" with {attempt.world_size} ranks" if attempt.world_size else ""
+    ranks = "1 rank" if attempt.world_size == 1 else f"{attempt.world_size} ranks"
+    size = f" with {ranks}" if attempt.world_size else ""
     resumed = "" if attempt.resumed_from_step is None else f", from step {attempt.resumed_from_step:,}"
     return f"Attempt {attempt.number} opened{size}{resumed}"
 
@@ -214,6 +216,9 @@ def attempt_end(
 ) -> bool:
     """End an attempt; return whether anything changed. A higher authority replaces a lower one's reason, logged.
 
+    Who says that it was cancelled while our order to stop it is out tells of that order: its reason is said at once, and
+    once.
+
     Raises:
         BadRequest: no such reason.
     """
@@ -223,6 +228,9 @@ def attempt_end(
         run_id = Attempt.objects.values_list("run_id", flat=True).get(pk=attempt_id)
         run_lock(run_id)  # as in attempt_open: ends and openings take turns
         attempt = Attempt.objects.select_related("run").get(pk=attempt_id)
+        if reason == EndReason.CANCELLED and authority != Authority.ORDER:
+            told = RunStatus.objects.filter(pk=run_id, attempt_id=attempt_id).values_list("stopping_as", flat=True)
+            reason = told.first() or reason
         if attempt.state == AttemptState.OPEN:
             _end(log, attempt, reason=reason, authority=authority, by=by, source=source, now=happened_at or now)
             return True

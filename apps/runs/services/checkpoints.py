@@ -3,14 +3,17 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db import transaction
+from django.db import connection, transaction
 
 from apps.journal.choices import StreamKey
 from apps.journal.services import Log, recording
 from apps.runs.choices import CheckpointState, Trust
-from apps.runs.models import Attempt, Checkpoint, RunStatus
+from apps.runs.models import Attempt, Checkpoint, Doubt, RunStatus
 from apps.runs.selectors import USABLE, checkpoint_newest_suspect, checkpoint_newest_trusted
 from apps.runs.services.runs import status_update
+
+LOCK_SPACE = 0x52 << 56
+"""Of the advisory locks of attempts' saves; the first byte is this room's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,8 @@ def checkpoint_note(*, attempt_id: int, fact: CheckpointFact, source: str, actor
             return _restored(log, attempt, fact, source=source, actor_name=actor_name)
         if fact.state == CheckpointState.DELETED:
             return _deleted(log, attempt, fact, source=source, actor_name=actor_name)
+        if fact.state == CheckpointState.SAVED:
+            saves_lock(attempt_id)
         # Locked: what two ranks say of one save at once is taken in one after the other.
         row, _ = Checkpoint.objects.select_for_update(no_key=True).get_or_create(
             attempt=attempt, step=fact.step, defaults={"run": attempt.run, "started_at": fact.happened_at}
@@ -74,9 +79,22 @@ def checkpoint_note(*, attempt_id: int, fact: CheckpointFact, source: str, actor
         return (row.trust, row.shards_written, row.queue_s, row.duration_s) != before
 
 
+def saves_lock(attempt_id: int) -> None:
+    """Take the turn of whoever says of an attempt's saves how far they can be trusted, to the end of the transaction.
+
+    Closes the race of a save that is told while doubt is cast: neither sees what the other has not committed. Whoever
+    writes the run's status or checkpoints in the same transaction takes it before them, after the run's turn and findings.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK_SPACE | attempt_id])
+
+
 def checkpoint_trust_set(*, run_id: int, after_step: int, attempt_id: int) -> int:
-    """Mark an attempt's complete saves from `after_step` on as SUSPECT; return how many. Called when a numeric finding opens."""
+    """Mark an attempt's complete saves from `after_step` on as SUSPECT, those too that are told of later; return how many
+    there are. Called when a numeric finding opens."""
     with transaction.atomic():
+        saves_lock(attempt_id)
+        _doubt(attempt_id, from_step=after_step)
         changed = Checkpoint.objects.filter(
             run_id=run_id, attempt_id=attempt_id, step__gte=after_step, trust__in=USABLE
         ).update(trust=Trust.SUSPECT)
@@ -91,6 +109,10 @@ def checkpoint_trust_regain(*, run_id: int, attempt_id: int, from_step: int, bef
     Called when a numeric finding closes because all values are finite again: a NaN in the state would have stayed.
     """
     with transaction.atomic():
+        saves_lock(attempt_id)
+        Doubt.objects.filter(pk=attempt_id).delete()
+        if before_step is not None:
+            _doubt(attempt_id, from_step=before_step)
         found = Checkpoint.objects.filter(
             run_id=run_id, attempt_id=attempt_id, step__gte=from_step, trust=Trust.SUSPECT
         )
@@ -115,9 +137,21 @@ def checkpoint_status_refresh(*, run_id: int) -> None:
 
 
 def _is_suspect(attempt: Attempt, step: int) -> bool:
-    """Return whether a numeric finding that is open casts doubt on what this attempt saves at this step."""
-    status = RunStatus.objects.filter(pk=attempt.run_id, attempt_id=attempt.pk)
-    return status.filter(suspect_from_step__lte=step).exists()
+    """Return whether a numeric finding casts doubt on what this attempt saves at this step.
+
+    The run's status tells of its newest attempt alone; of each the doubt itself is kept. Doubt that is over is taken off
+    every save since it began: where one still stands, it holds for what the same attempt saved later, too.
+    """
+    status = RunStatus.objects.filter(pk=attempt.run_id, attempt_id=attempt.pk, suspect_from_step__lte=step)
+    earlier = Checkpoint.objects.filter(attempt=attempt, step__lte=step, trust=Trust.SUSPECT)
+    return status.exists() or Doubt.objects.filter(pk=attempt.pk, from_step__lte=step).exists() or earlier.exists()
+
+
+def _doubt(attempt_id: int, *, from_step: int) -> None:
+    """Remember from which step on an attempt's saves are suspect: from the earliest one told."""
+    row, is_new = Doubt.objects.get_or_create(attempt_id=attempt_id, defaults={"from_step": from_step})
+    if not is_new and from_step < row.from_step:
+        Doubt.objects.filter(pk=attempt_id).update(from_step=from_step)
 
 
 def _measure(row: Checkpoint, fact: CheckpointFact) -> None:

@@ -21,7 +21,8 @@ log = logging.getLogger(__name__)
 
 PERIOD_S = 1.0
 COUNT_SHARE = 0.05
-"""Counting a very full inbox takes long; it is done so rarely that it takes at most this share of the time."""
+"""Counting a very full inbox takes long; it is done so rarely that it takes at most this share of the time. The beat keeps
+its period beside it: a door that is slow at counting still takes reports."""
 
 _COUNT = "SELECT count(*), coalesce(sum(octet_length(body)), 0)::int8, min(received_at) FROM telemetry_inbox"
 
@@ -41,6 +42,9 @@ class Pulse:
         self._committer = committer
         self._instance = f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(3)}"
         self._rows = self._bytes = 0
+        self._oldest: datetime | None = None
+        self._count_at = 0.0
+        self._counting: asyncio.Future[None] | None = None
         self._away = False
         self._accepting_since: datetime | None = now()
         self._task = asyncio.ensure_future(self._run())
@@ -59,8 +63,10 @@ class Pulse:
 
     async def close(self) -> None:
         """Stop, and say that this process accepts no more."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        tasks = [task for task in (self._task, self._counting) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         with contextlib.suppress(psycopg.Error, PoolTimeout):
             async with self._pool.connection(timeout=1) as connection:
                 await connection.execute("DELETE FROM telemetry_doorbeat WHERE instance = %s", (self._instance,))
@@ -72,7 +78,8 @@ class Pulse:
 
     async def _run(self) -> None:
         while True:
-            began = time.monotonic()
+            if (self._counting is None or self._counting.done()) and time.monotonic() >= self._count_at:
+                self._counting = asyncio.ensure_future(self._count())
             try:
                 await self._beat()
                 self._away = False
@@ -80,20 +87,27 @@ class Pulse:
                 if not self._away:
                     log.warning("the report door cannot reach the database: %s", error)
                 self._away, self._accepting_since = True, None
-            took = time.monotonic() - began
-            await asyncio.sleep(max(PERIOD_S, took / COUNT_SHARE if not self._away else 0.0))
+            await asyncio.sleep(PERIOD_S)
 
     async def _beat(self) -> None:
         async with self._pool.connection(timeout=2) as connection:
-            self._committer.rows = self._committer.bytes = 0
-            found = await (await connection.execute(_COUNT)).fetchone()
-            assert found is not None
-            self._rows, self._bytes, oldest = found
             moment = now()
             if self._is_full():
                 self._accepting_since = None
             elif self._accepting_since is None:
                 self._accepting_since = moment
-            told = (self._instance, self._accepting_since, moment, self._rows, self._bytes, oldest)
+            told = (self._instance, self._accepting_since, moment, self._rows, self._bytes, self._oldest)
             await connection.execute(_BEAT, told)
             await connection.execute(_FORGET, (moment,))
+
+    async def _count(self) -> None:
+        began = time.monotonic()
+        self._committer.rows = self._committer.bytes = 0
+        # Whether the database is away is the beat's to say.
+        with contextlib.suppress(psycopg.Error, PoolTimeout, OSError):
+            async with self._pool.connection(timeout=2) as connection:
+                found = await (await connection.execute(_COUNT)).fetchone()
+                assert found is not None
+                self._rows, self._bytes, self._oldest = found
+        ended = time.monotonic()
+        self._count_at = ended + (ended - began) * (1 / COUNT_SHARE - 1)

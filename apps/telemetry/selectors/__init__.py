@@ -19,6 +19,7 @@ from apps.telemetry.selectors.facts import (
     facts_of,
     metrics_of,
     nonfinite_of,
+    rank_said,
     refusals_of,
     stacks_of,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "newest_of",
     "node_gauges",
     "nonfinite_of",
+    "rank_said",
     "ranks_left",
     "ranks_now",
     "refusals_of",

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apps.engine.detection import Phase
+from apps.engine.readers.partial import partly_read
 
 BEAT = np.dtype([("rank", "<i4"), ("step", "<i8"), ("phase", "u1"), ("age_s", "<f4"), ("heard", "<f8")])
 """One rank's newest beat: `heard` is its receive time in unix s; step -1 = not in a step yet."""
@@ -68,7 +69,9 @@ def _readable(raw: bytes) -> Iterator[_Beat]:
         try:
             yield _one.decode(item)
         except (msgspec.MsgspecError, RecursionError):
-            continue
+            beat, _ = partly_read(item, _Beat, about=frozenset({"rank", "step"}))
+            if beat is not None:
+                yield beat
 
 
 def _is_usable(beat: _Beat) -> bool:

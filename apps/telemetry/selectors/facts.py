@@ -10,6 +10,8 @@ import msgspec
 from django.db.models import Q
 
 from apps.common.clock import usable
+from apps.engine.readers.exits import code_usable, signal_usable
+from apps.engine.readers.partial import partly_read
 from apps.runs.selectors import attempt_by_id, placement_of
 from apps.telemetry.choices import FactKind, OwnerKind
 from apps.telemetry.models import Fact, NonFinite, Refusal, SeriesMetric, Stack
@@ -173,6 +175,12 @@ def stacks_of(attempt_id: int, *, limit: int = 131_072) -> list[StackRow]:
     return [StackRow(rank=row.rank, happened_at=row.happened_at, text=row.text) for row in rows]
 
 
+def rank_said(attempt_id: int, rank: int, *, limit: int) -> list[str]:
+    """Return the last texts that a rank logged, oldest first; one that came again and again stands once."""
+    rows = Fact.objects.filter(attempt_id=attempt_id, kind=FactKind.LOG, rank=rank).exclude(text="")
+    return list(rows.order_by("-pk").values_list("text", flat=True)[:limit])[::-1]
+
+
 def refusals_of(
     scope_kind: str, scope_id: int, *, after: tuple[str, str] | None = None, limit: int = 1000
 ) -> list[RefusalRow]:
@@ -224,7 +232,8 @@ def _events(raw: bytes) -> list[_Exit]:
         try:
             found.append(_exit.decode(item))
         except (msgspec.MsgspecError, RecursionError):
-            continue  # refused when it is folded
+            event, _ = partly_read(item, _Exit, about=frozenset({"rank", "text"}))
+            found += [] if event is None else [event]  # what is not taken is refused when it is folded
     return found
 
 
@@ -244,8 +253,8 @@ def _waiting(
         rank=event.rank,
         node_id=None,
         text=event.text or "",
-        code=event.code,
-        signal=event.signal,
+        code=event.code if code_usable(event.code) else None,
+        signal=event.signal if signal_usable(event.signal) else None,
         payload={"sender": sender},
         current=is_current(happened_at=happened, sent_at=sent_at, received_at=received_at, offset_s=offset_s),
         count=1,

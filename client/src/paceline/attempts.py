@@ -19,6 +19,7 @@ class _Known:
     attempt: str | None = None
     missing_since: float | None = None
     described: bool = False
+    impossible: bool = False
 
 
 class Attempts:
@@ -46,6 +47,11 @@ class Attempts:
         known = self._known.get(target.label)
         return known is not None and known.attempt is not None
 
+    def is_impossible(self, target: Target) -> bool:
+        """True once the server said that it can't make such a run, whoever asks."""
+        known = self._known.get(target.label)
+        return known is not None and known.impossible
+
     def forget(self, target: Target) -> None:
         """The server doesn't know this id (any more): find it by its key again."""
         self._known.pop(target.label, None)
@@ -61,6 +67,9 @@ class Attempts:
         answer = self._attempt_post(target)
         if answer.status == 404 and self._may_create(known, target):
             answer = self._run_put(target, {})
+            # A door that makes runs says 404 to a name alone that no run can have. Without a code it was not this door:
+            # another server's address, which somebody will put right.
+            known.impossible = answer.status == 404 and bool(answer.code)
             if answer.verdict is Verdict.DELIVERED:
                 answer = self._attempt_post(target)
         return answer
@@ -72,8 +81,9 @@ class Attempts:
 
     def _run_put(self, target: Target, fields: dict[str, Any]) -> Answer:
         answer = self._server.request("PUT", path("runs", target.name), fields)
-        if answer.verdict in (Verdict.DENIED, Verdict.NEVER):
-            say_once("run", f"run {target.name} could not be described ({answer.status}): {answer.message}")
+        if answer.verdict in (Verdict.DENIED, Verdict.NEVER, Verdict.NOT_YET):
+            sentence = f"run {target.name} could not be described ({answer.status}): {answer.message}"
+            say_once(f"run {target.name}", sentence)
         return answer
 
     def _attempt_post(self, target: Target) -> Answer:

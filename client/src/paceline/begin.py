@@ -53,6 +53,12 @@ def _begin(
             if found.sentence:
                 say_once("settings", found.sentence)
             return Pace(None, Recorder(), None)
+        if found.rank >= found.world_size:
+            say_once(
+                "rank",
+                f"this is rank {found.rank}, and WORLD_SIZE says {found.world_size}: ranks count from 0, so the server takes "
+                "nothing of this one. Set WORLD_SIZE to the number of ranks.",
+            )
         return _reporting(found, dict(coords or {}), resumed_from_step, run_fields)
     except Exception as error:  # whatever goes wrong here, training goes on
         say_once("start", f"reporting could not start: {error!r}")

@@ -29,7 +29,7 @@ BACKLOG_PAUSE_S = 0.02
 
 @dataclass
 class Lane:
-    """What is to be delivered to one target, and when to try again."""
+    """What is to be delivered to one target, and when to try again; `failed`: the last try came to nothing."""
 
     label: str
     names: OrderedDict[str, None] = field(default_factory=OrderedDict)
@@ -38,6 +38,7 @@ class Lane:
     backoff: Backoff = field(default_factory=Backoff)
     denied: bool = False
     refused: bool = False
+    failed: bool = False
 
     def next(self) -> str | None:
         """Return what to send next: what just came, then the oldest, then the end."""
@@ -47,6 +48,10 @@ class Lane:
 
     def __contains__(self, name: str) -> bool:
         return name == self.fresh or name in self.names or name in self.ends
+
+    def waits_for(self, boots: set[str]) -> bool:
+        """Return whether anything that waits here comes from one of these senders."""
+        return any(boot_of(name) in boots for name in (*self.names, *self.ends, self.fresh) if name is not None)
 
     def put(self, name: str, *, fresh: bool) -> None:
         if is_end(name):
@@ -128,8 +133,11 @@ class Courier:
 
     def stop(self, timeout_s: float) -> None:
         """Deliver what can be delivered within `timeout_s`, then stop; the rest stays on disk."""
-        for backoff in (self._backoff, *(lane.backoff for lane in list(self._lanes.values()) if not lane.denied)):
-            backoff.worked()  # one more try each: the last chance for a while
+        self._backoff.worked()  # one more try each: the last chance for a while
+        for lane in list(self._lanes.values()):
+            lane.failed = False
+            if not lane.denied:
+                lane.backoff.worked()
         self._stop_at = monotonic() + timeout_s
         self._inbox.put(None)
         if self._thread.is_alive():
@@ -155,8 +163,11 @@ class Courier:
             return False
         if monotonic() >= self._stop_at:
             return True
-        left = any(lane.next() is not None and not lane.denied for lane in self._lanes.values())
-        return self._inbox.empty() and not left
+        return self._inbox.empty() and not any(self._is_worth_a_wait(lane) for lane in self._lanes.values())
+
+    def _is_worth_a_wait(self, lane: Lane) -> bool:
+        """Return whether stopping waits for a lane: while it may go on, or holds what is ours. Others' waits for others."""
+        return lane.next() is not None and not lane.denied and (not lane.failed or lane.waits_for(self._boots))
 
     def _pause(self) -> float:
         now = monotonic()
@@ -263,6 +274,7 @@ class Courier:
     def _judge(self, lane: Lane, entry: Entry, answer: Answer) -> None:
         now = monotonic()
         verdict = answer.verdict
+        lane.failed = verdict is not Verdict.DELIVERED
         if verdict is Verdict.DELIVERED:
             self._backoff.worked()
             lane.backoff.worked()
@@ -298,8 +310,13 @@ class Courier:
         lane.wait_in_line(entry.name)
 
     def _is_refused_for_good(self, entry: Entry, answer: Answer) -> bool:
-        """A conflict other than a live attempt stays one: the key is over, or belongs to another world size."""
-        return answer.status == 409 and answer.code != "ATTEMPT_LIVE" and not self._attempts.is_open(entry.target)
+        """A conflict other than a live attempt stays one: the key is over, or belongs to another world size. So does a
+        name that no run can have."""
+        if self._attempts.is_open(entry.target):
+            return False
+        if answer.status == 409:
+            return answer.code != "ATTEMPT_LIVE"
+        return answer.status == 404 and self._attempts.is_impossible(entry.target)
 
     def _refuse(self, lane: Lane, entry: Entry, answer: Answer) -> None:
         say_once(f"{lane.label}{answer.status}", f"{entry.target.name}: refused ({answer.status}): {answer.message}")

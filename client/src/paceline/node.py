@@ -8,9 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic, time
@@ -22,6 +20,7 @@ from paceline.drops import Drops
 from paceline.gpus import NvidiaSmi
 from paceline.host import Host
 from paceline.packing import utc_text
+from paceline.program import until_told
 from paceline.settings import node_name, spool_dir, spool_folder, spool_max_bytes, url_fault
 from paceline.spool import Entry, Spool, Target
 from paceline.transport import Server
@@ -144,13 +143,7 @@ def settings_read(arguments: Sequence[str], environ: Mapping[str, str]) -> NodeS
 
 def main(arguments: Sequence[str] | None = None) -> int:
     settings = settings_read(sys.argv[1:] if arguments is None else arguments, os.environ)
-    if isinstance(settings, str):
-        print(f"paceline: {settings}", file=sys.stderr)
-        return 2
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    return run(settings, wait=stop.wait)
+    return until_told(settings, lambda told, wait: run(told, wait=wait))
 
 
 if __name__ == "__main__":

@@ -13,9 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
@@ -24,6 +22,7 @@ from urllib.parse import urlencode
 
 from paceline.digest import name_of
 from paceline.lines import KMSG, FileLines, KernelLines, PipeLines, Source
+from paceline.program import until_told
 from paceline.say import say_once
 from paceline.settings import node_name, spool_dir, spool_folder, url_fault
 from paceline.transport import Backoff, Server, Verdict, path
@@ -181,13 +180,7 @@ def place_remember(file: str, place: dict[str, Any]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     settings = settings_read(sys.argv[1:] if arguments is None else arguments, os.environ)
-    if isinstance(settings, str):
-        print(f"paceline: {settings}", file=sys.stderr)
-        return 2
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    return run(settings, wait=stop.wait)
+    return until_told(settings, lambda told, wait: run(told, wait=wait))
 
 
 if __name__ == "__main__":

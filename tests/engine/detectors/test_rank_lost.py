@@ -11,6 +11,7 @@ from apps.engine.detection import (
     CloseReason,
     Fact,
     Healthy,
+    Launched,
     Level,
     Phase,
     ProposalKind,
@@ -182,6 +183,21 @@ class TestCrash:
         assert verdicts_in(answers)[0].closed is CloseReason.RECOVERED
         assert isinstance(answers[-1], Healthy)
 
+    @pytest.mark.parametrize("rank", [10, 1])
+    def test_of_one_that_was_survived_and_one_that_was_not_the_second_is_named(self, rank: int) -> None:
+        survived, last = exit_of(1), exit_of(rank, heard_s=100)
+        state, _ = run(DETECTOR, [look(2, (survived,))], going())
+        state, answers = run(
+            DETECTOR, [look(40, (survived,), step=[25] * 16), look(98, (survived,), step=[30] * 16)], state
+        )
+
+        _, after = run(DETECTOR, [look(102, (survived, last), step=[30] * 16)], state)
+
+        assert verdicts_in(answers)[0].closed is CloseReason.RECOVERED
+        verdict = only(after)
+        assert (verdict.subject.rank, verdict.subject.node) == (rank, f"n{rank // 4}")
+        assert verdict.victims == ()
+
     @pytest.mark.parametrize("rank", [None, -1, 16])
     def test_an_exit_of_no_rank_of_this_world_is_nobodys(self, rank: int | None) -> None:
         fact = replace(exit_of(1), rank=rank)
@@ -293,3 +309,120 @@ def test_nodes_that_fall_silent_together_are_named_together() -> None:
     answers = run(DETECTOR, [look(after, silent={1: 0.0, 2: 4.0}) for after in (25, 30)], going())[1]
 
     assert verdicts_in(answers)[-1].subject.nodes == ("n1", "n2")
+
+
+class TestOneThatTookNoLeave:
+    """An attempt that failed so soon that no silence means anything: what names the culprit is that all others left."""
+
+    def over(
+        self,
+        after_s: float = 9.0,
+        *,
+        mute: tuple[int, ...] = (5,),
+        mute_s: float = -1.0,
+        left_s: float = 7.5,
+        per_node: int = 1,
+        ranks: int = 16,
+        phase: Phase = Phase.SHUTDOWN,
+        attempt: dict[str, object] | None = None,
+        **more: object,
+    ) -> Window:
+        """A look at an attempt that is over: all but the mute ranks ended by themselves."""
+        is_mute = [rank in mute for rank in range(ranks)]
+        return clock_window(
+            NOW + after_s,
+            step=[18 if one else 19 for one in is_mute],
+            phase=[Phase.COMPUTE if one else phase for one in is_mute],
+            heard_at=[NOW + (mute_s if one else left_s) for one in is_mute],
+            per_node=per_node,
+            attempt={"ended": True, **(attempt or {})},
+            **more,  # type: ignore[arg-type]
+        )
+
+    def test_is_named_with_its_node_although_it_was_alone_on_it(self) -> None:
+        verdict = only(run(DETECTOR, [self.over()], going())[1])
+
+        assert (verdict.subject.kind, verdict.subject.rank, verdict.subject.node) == (SubjectKind.RANK, 5, "n5")
+        assert (verdict.certainty, verdict.proposal.kind) == (Certainty.CONFIRMED, ProposalKind.RESTART_RUN)
+        assert verdict.verdict == "Lost: rank 5 on n5, silent before the 15 other ranks ended."
+        assert {one.name: one.value for one in verdict.evidence}["silent before the others left"] == 8.5
+
+    def test_a_node_all_of_whose_ranks_took_none_is_what_to_exclude(self) -> None:
+        verdict = only(run(DETECTOR, [self.over(mute=(4, 5, 6, 7), per_node=4)], going())[1])
+
+        assert verdict.subject.key == "NODE:n1"
+        assert (verdict.proposal.kind, verdict.proposal.node) == (ProposalKind.EXCLUDE_NODE, "n1")
+
+    @pytest.mark.parametrize("more", [{"left_s": 3.0}, {"ranks": 2, "mute": (1,)}])
+    def test_is_only_likely_where_a_lost_word_would_look_the_same(self, more: dict[str, object]) -> None:
+        verdict = only(run(DETECTOR, [self.over(**more)])[1])  # type: ignore[arg-type]
+
+        assert (verdict.certainty, verdict.proposal.kind) == (Certainty.SUSPECTED, ProposalKind.NONE)
+        assert "not proven" in verdict.why
+
+    @pytest.mark.parametrize("phase", [Phase.COMPUTE, Phase.COMMUNICATION])
+    def test_nobody_is_named_when_all_vanish_alike(self, phase: Phase) -> None:
+        looks = [self.over(after_s, phase=phase, left_s=-1.0) for after_s in (2, 6, 9, 30)]
+
+        assert verdicts_in(run(DETECTOR, looks, going())[1]) == ()
+
+    @pytest.mark.parametrize(
+        "more",
+        [
+            {"mute": (5, 9)},  # on two nodes: a word or two from many is no sign of who was first
+            {"mute": tuple(range(1, 16))},
+            {"mute_s": 8.0},  # heard after the others had left
+            {"mute_s": 7.4, "ranks": 2, "mute": (1,)},  # both at once, and one word was lost
+            {"watch_began_at": NOW + 2},  # Paceline was blind meanwhile
+            {"attempt": {"stopping": True}},
+            {"attempt": {"ended": False}},
+        ],
+    )
+    def test_nobody_is_named_where_the_end_singles_out_nobody(self, more: dict[str, object]) -> None:
+        looks = [self.over(after_s, **more) for after_s in (9, 11)]  # type: ignore[arg-type]
+
+        assert [verdict.subject.key for verdict in verdicts_in(run(DETECTOR, looks)[1])] == []
+
+    def test_one_that_hung_could_not_take_leave_and_was_not_lost(self) -> None:
+        hung = (Launched(1, NOW - 3600, ended_at=NOW + 8, outcome="HUNG"),)
+
+        assert verdicts_in(run(DETECTOR, [self.over(chain=hung)], going())[1]) == ()
+
+    def test_a_word_that_was_only_late_takes_it_back(self) -> None:
+        state, _ = run(DETECTOR, [self.over()], going())
+
+        _, answers = run(DETECTOR, [self.over(11, mute=())], state)
+
+        assert [verdict.closed for verdict in verdicts_in(tuple(answers))] == [CloseReason.RECOVERED]
+
+    def test_an_order_to_start_again_is_no_recovery(self) -> None:
+        state, _ = run(DETECTOR, [self.over()], going())
+
+        _, answers = run(DETECTOR, [self.over(11, attempt={"stopping": True})], state)
+
+        assert [(verdict.subject.rank, verdict.closed) for verdict in verdicts_in(tuple(answers))] == [(5, None)]
+
+    def test_exits_of_the_others_that_are_told_later_are_its_wave(self) -> None:
+        state, _ = run(DETECTOR, [self.over()], going())
+        late = replace(exit_of(3, heard_s=10.0, code=1), node="n3")
+
+        _, answers = run(DETECTOR, [self.over(12, facts=(late,))], state)
+
+        assert (only(answers).subject.rank, only(answers).victims) == (5, (3,))
+
+    def test_its_own_exit_told_later_says_how_it_ended(self) -> None:
+        state, _ = run(DETECTOR, [self.over()], going())
+        own = replace(exit_of(5, heard_s=10.0, code=-9), node="n5")
+
+        _, answers = run(DETECTOR, [self.over(12, facts=(own,))], state)
+
+        assert only(answers).verdict == "Rank 5 on n5 was killed by SIGKILL."
+
+    def test_stays_what_it_is_while_the_end_is_looked_at(self) -> None:
+        looks = [self.over(after_s) for after_s in range(9, 60, 2)]
+
+        _, answers = run(DETECTOR, looks, going())
+
+        assert {(verdict.identity, verdict.closed) for verdict in verdicts_in(tuple(answers))} == {
+            (("rank_lost", "RANK:5"), None)
+        }

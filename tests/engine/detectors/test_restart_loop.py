@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from apps.engine.detection import Answer, Healthy, Launched, Phase, ProposalKind, Undecided, Verdict
+from apps.engine.detection import Answer, CloseReason, Healthy, Launched, Phase, ProposalKind, Undecided, Verdict
 from apps.engine.detectors.restart_loop import DETECTOR
 from tests.engine.detectors.kit import NOW, clock_window
 
@@ -76,6 +76,58 @@ class TestLoop:
         chain = [tried(n, first_step=100 * n, last_step=100 * n + 99) for n in range(1, 8)]
 
         assert isinstance(look(*chain), Healthy)
+
+
+class TestStoppedByOneNode:
+    """The nodes are the same in all attempts, and what stopped each of them is known."""
+
+    def same(self, number: int, **more: Any) -> Launched:
+        return tried(number, nodes=("n1", "n2"), blamed="n2", **more)
+
+    def test_is_about_that_node_and_does_not_call_it_proven(self) -> None:
+        said = look(self.same(1), self.same(2), self.same(3))
+
+        assert isinstance(said, Verdict)
+        assert said.subject.key == "NODE:n2"
+        assert said.proposal.kind is ProposalKind.NONE
+        assert said.verdict == "3 attempts in a row got nowhere; each time n2 was first to fail."
+
+    @pytest.mark.parametrize("third", ["n1", ""])
+    def test_is_the_runs_where_another_one_stopped_one_of_them_or_nobody_knows(self, third: str) -> None:
+        said = look(self.same(1), self.same(2), replace(self.same(3), blamed=third))
+
+        assert isinstance(said, Verdict)
+        assert said.subject.key == "RUN"
+
+    def test_waits_a_moment_until_it_can_be_known_who_stopped_the_newest(self) -> None:
+        second = replace(self.same(2), blamed="")
+        at = float(second.ended_at or 0)
+        chain = (self.same(1), second)
+
+        def at_look(now: float) -> Answer:
+            window = clock_window(now, step=[-1] * 8, phase=[Phase.STARTUP] * 8, chain=chain)
+            return DETECTOR.evaluate(window, DETECTOR.state_fresh())[1][-1]
+
+        early, late = at_look(at + 4), at_look(at + 11)
+
+        assert isinstance(early, Healthy)
+        assert isinstance(late, Verdict)
+
+    def test_takes_the_place_of_what_was_said_of_the_run_before(self) -> None:
+        pair = [replace(self.same(n), blamed="") for n in (1, 2)]
+        then, now = (
+            clock_window(NOW + 9000, step=[-1] * 8, phase=[Phase.STARTUP] * 8, chain=tuple(chain))
+            for chain in (pair, [self.same(1), self.same(2)])
+        )
+        state, (of_run,) = DETECTOR.evaluate(then, DETECTOR.state_fresh())
+
+        _, (closed, of_node) = DETECTOR.evaluate(now, state)
+
+        assert isinstance(of_run, Verdict)
+        assert isinstance(closed, Verdict)
+        assert isinstance(of_node, Verdict)
+        assert (closed.subject.key, closed.closed) == (of_run.subject.key, CloseReason.MERGED)
+        assert (of_node.subject.key, of_node.closed) == ("NODE:n2", None)
 
 
 class TestWhatCannotStart:

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from apps.accounts.models import ApiToken
 from apps.remediation import launchers, services
 from apps.remediation.launchers import slurm_submit
-from apps.remediation.models import Order
-from apps.runs.selectors import attempt_by_id, run_by_id
+from apps.remediation.models import Launch, Order
+from apps.runs.selectors import attempt_by_id, attempts_of, run_by_id
 from tests.remediation.conftest import is_watched
 from tests.slurm import Slurm, wait_for
 
@@ -219,6 +220,31 @@ class TestStop:
         assert job_of(row) != first
         assert set_slurm.job(first).is_over
         assert running(set_slurm, job_of(row)).nodes
+
+    def test_the_job_before_a_restart_is_seen_to_be_over_and_loses_its_token(
+        self,
+        submitted_run: Any,
+        set_slurm: Slurm,
+        ask: Callable[..., Any],
+        work: Callable[..., Any],
+        reports: Any,
+        read: Callable[..., Any],
+    ) -> None:
+        first = started(submitted_run, ask, work, reports)
+        running(set_slurm, first)
+        second = job_of(work(ask("RESTART_RUN", run_by_id(submitted_run.id)).id, until=is_watched, seconds=40))
+
+        read()
+
+        states = dict(Launch.objects.values_list("external_id", "state"))
+        assert states == {str(first): "GONE", str(second): "ALIVE"}
+        revoked = {
+            launch.external_id: ApiToken.objects.get(pk=launch.token_id).revoked_at is not None
+            for launch in Launch.objects.all()
+        }
+        assert revoked == {str(first): True, str(second): False}
+        attempts = [(row.state, row.reason, row.authority) for row in reversed(attempts_of(submitted_run.id))]
+        assert attempts == [("ENDED", "PLANNED", "ORDER"), ("OPEN", "", "")]
 
     def test_a_job_that_is_over_needs_no_stop(
         self, submitted_run: Any, set_slurm: Slurm, ask: Callable[..., Any], work: Callable[..., Any], reports: Any

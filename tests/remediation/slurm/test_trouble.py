@@ -79,6 +79,35 @@ class TestPrograms:
         with pytest.raises(LaunchUnavailable):
             programs(sinfo="yes trn001").node_names()
 
+    def listing(self, count: int) -> str:
+        return "\n\n".join(f"JobId={n} JobName=run.{n}\n   JobState=RUNNING Restarts=0" for n in range(1, count + 1))
+
+    def test_hundreds_of_jobs_are_one_question(self, programs: Callable[..., SlurmCli], tmp_path: Path) -> None:
+        (tmp_path / "listing").write_text(self.listing(500))
+        cli = programs(
+            scontrol=f'echo "$*" >> {tmp_path}/asked; cat {tmp_path}/listing',
+            sacct=f'echo "$*" >> {tmp_path}/asked',
+        )
+
+        found = cli.jobs(*range(101, 401), 9_999)
+        starts = cli.accounted(7, 8)
+
+        asked = (tmp_path / "asked").read_text().splitlines()
+        assert sorted(found) == list(range(101, 401))
+        assert starts == {7: [], 8: []}
+        assert asked[0] == "--all show job"
+        assert [("--jobs=7,8" in words.split()) for words in asked] == [False, True]
+
+    def test_a_listing_that_is_too_long_is_asked_for_job_by_job(
+        self, programs: Callable[..., SlurmCli], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(slurm_cli, "MOST_OUTPUT", 1_000_000)
+        one = "echo JobId=$3 JobName=run; echo '   JobState=RUNNING Restarts=0'"
+
+        found = programs(scontrol=f"test $1 = --all && exec yes JobId=1; {one}").jobs(1, 2, 3, 4)
+
+        assert sorted(found) == [1, 2, 3, 4]
+
     def test_all_calls_of_an_order_share_a_budget(self, programs: Callable[..., SlurmCli], tmp_path: Path) -> None:
         programs(sinfo="echo trn001")
         cli = SlurmCli(SchedulerRow(cluster_id=1, cluster="north", kind="SLURM", programs=str(tmp_path)), budget_s=0.0)

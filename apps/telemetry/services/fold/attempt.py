@@ -15,7 +15,7 @@ from apps.journal.services import Log, recording
 from apps.runs.choices import AttemptState
 from apps.runs.limits import limit_value
 from apps.runs.selectors import AttemptRow, RunRow, attempt_by_id, run_by_id
-from apps.runs.services import attempt_progress, run_lock
+from apps.runs.services import attempt_progress, run_lock, saves_lock
 from apps.telemetry.choices import OwnerKind, Reason, SeriesKind
 from apps.telemetry.services.fold.entries import Entry, Refusals, numbered, refusals_of
 from apps.telemetry.services.fold.isolating import NothingFolds, fold_isolating
@@ -133,6 +133,8 @@ def _fold_rows(work: _Work, rows: Sequence[WaitingRow], found: dict[int, bytes])
         # Closes the race with who ends the attempt, or acts on it: they write attempt, status and nodes as well. Before
         # the attempt's own row is written, which who ends it anew takes after the run's.
         run_lock(work.run.id)
+    if any(entry.parsed.saves for entry in entries):
+        saves_lock(work.attempt.id)
     bounds = _bounds(work)
     outcome = samples_write(work.series, entries, work.refusals, bounds=bounds, now=work.now)
     _odd_keep(work, outcome)
@@ -147,6 +149,7 @@ def _fold_rows(work: _Work, rows: Sequence[WaitingRow], found: dict[int, bytes])
         attempt_id=work.attempt.id,
         run_id=work.run.id,
         cluster_id=work.run.cluster_id,
+        world_size=world,
         now=work.now,
     )
     events_keep(work.log, entries, work.refusals, attempt=work.attempt, processes=processes.values(), now=work.now)

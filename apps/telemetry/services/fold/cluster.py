@@ -24,7 +24,7 @@ from apps.telemetry.services.fold.taking import FOLD_BYTES, Folded, rows_take
 from apps.telemetry.services.gauges import Gauge, gauges_write
 from apps.telemetry.services.parse import Refused
 from apps.telemetry.services.parse.node import NodeParsed, Reading, node_parse
-from apps.telemetry.services.parse.parts import int4, text_clean
+from apps.telemetry.services.parse.parts import text_clean
 from apps.telemetry.stores.folded import Process, processes_load, processes_save
 from apps.telemetry.stores.inbox import MOST_ROWS, WaitingRow, call_answer, fold_lock, rows_delete, rows_waiting
 from apps.telemetry.stores.refusals import refusals_save
@@ -198,8 +198,8 @@ def _facts_keep(work: _Work, entries: Sequence[NodeEntry], nodes: Mapping[int, N
                     node_id=row.scope_id,
                     node=nodes[row.scope_id].name,
                     text=text_clean(event.text),
-                    code=int4(event.code),
-                    signal=int4(event.signal),
+                    code=event.code,
+                    signal=event.signal,
                 )
             )
     if told:

@@ -41,10 +41,24 @@ def drops_keep(entries: Sequence[Entry]) -> None:
 
 
 def places_keep(
-    entries: Sequence[Entry], refusals: Refusals, *, attempt_id: int, run_id: int, cluster_id: int, now: datetime
+    entries: Sequence[Entry],
+    refusals: Refusals,
+    *,
+    attempt_id: int,
+    run_id: int,
+    cluster_id: int,
+    world_size: int,
+    now: datetime,
 ) -> None:
-    """Take over where ranks sit; nodes that were never heard of appear."""
-    told = [(entry, place) for entry in entries for place in entry.parsed.places]
+    """Take over where ranks of the world sit; nodes that were never heard of appear."""
+    told = []
+    for entry in entries:
+        inside = [place for place in entry.parsed.places if place.rank < world_size]
+        outside = [place.rank for place in entry.parsed.places if place.rank >= world_size]
+        told += [(entry, place) for place in inside]
+        if outside:
+            why = f"placement of rank {outside[0]} of {world_size}"
+            refusals.add(entry.row, Refused(Reason.RANK_OUTSIDE, why, len(outside)))
     if told:
         status_update(run_id=run_id)  # locks the run's status before the nodes', as everywhere: run, then node
         names = {place.node for _, place in told if name_is_usable(place.node)}

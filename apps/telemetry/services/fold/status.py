@@ -1,16 +1,17 @@
 """What a fold writes into the run's status: the head of its newest attempt."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.runs.selectors import AttemptRow, RunRow, placement_of
+from apps.runs.selectors import AttemptRow, RunRow
 from apps.runs.services import status_update
 from apps.telemetry.selectors.blocks import columns_read
 from apps.telemetry.selectors.columns import columns_newest
+from apps.telemetry.selectors.counted import token_ranks
 from apps.telemetry.stores.series import Writing
 
 PACE_COLUMNS = 5
@@ -75,18 +76,9 @@ def _last(values: NDArray[np.float32]) -> float | None:
 
 
 def _tokens(values: NDArray[np.float32] | None, attempt_id: int) -> float | None:
-    """A step's tokens: the sum over the ranks with tp = cp = pp = 0, or over all where nobody told coordinates."""
+    """The tokens of the newest step that told any."""
     if values is None:
         return None
-    placement = placement_of(attempt_id)
-    ranks = _counting_ranks(placement.coords if placement else {}, len(values))
+    ranks = token_ranks(attempt_id, size=len(values))
     sums = [float(np.nansum(column[ranks])) for column in values.T if not np.isnan(column[ranks]).all()]
     return sums[-1] if sums else None
-
-
-def _counting_ranks(coords: Mapping[str, Mapping[str, int]], size: int) -> NDArray[np.int64]:
-    mask = np.ones(size, bool)
-    for rank, where in coords.items():
-        if int(rank) < size:
-            mask[int(rank)] = not any(where.get(axis, 0) for axis in ("tp", "cp", "pp"))
-    return np.flatnonzero(mask)

@@ -11,7 +11,7 @@ from apps.telemetry.selectors.facts import is_current, lag_of
 from apps.telemetry.services.facts import Told, facts_keep
 from apps.telemetry.services.fold.entries import Entry, Refusals
 from apps.telemetry.services.parse import Event, Refused
-from apps.telemetry.services.parse.parts import STACK_LENGTH, TEXT_LENGTH, int4, text_clean
+from apps.telemetry.services.parse.parts import STACK_LENGTH, TEXT_LENGTH, text_clean
 from apps.telemetry.stores.folded import Process
 
 
@@ -77,8 +77,8 @@ def _told(entry: Entry, event: Event, attempt: AttemptRow, skew_s: float) -> Tol
         node=text_clean(event.node, length=255) or row.sender,
         rank=event.rank,
         text=text_clean(event.text, length=STACK_LENGTH if kind == FactKind.STACK else TEXT_LENGTH),
-        code=int4(event.code),
-        signal=int4(event.signal),
+        code=event.code,
+        signal=event.signal,
     )
 
 

@@ -10,7 +10,7 @@ import msgspec
 from apps.common.clock import usable
 from apps.fleet.services import MOST_GPUS, GpuSeen
 from apps.telemetry.choices import Reason
-from apps.telemetry.services.parse.parts import Event, items_parse, text_clean, times_check
+from apps.telemetry.services.parse.parts import Event, ends_check, items_parse, text_clean, times_check
 from apps.telemetry.services.parse.steps import SAMPLE_LENGTH, WORDS, Refused, name_is_usable
 
 LABELS = frozenset({"gpu", "pci", "index", "model", "boot_id"})
@@ -67,6 +67,7 @@ def node_parse(body: bytes) -> NodeParsed:
             found.refused.append(Refused(Reason.UNREADABLE, f"samples: {error}"[:SAMPLE_LENGTH]))
     found.events = items_parse(Event, parts.get("events", _EMPTY), found.refused)
     times_check(found.events, found.refused)
+    ends_check(found.events, found.refused)
     if _given(parts, "drops"):
         try:
             found.drops = {

@@ -7,6 +7,8 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from apps.common.clock import usable
+from apps.engine.readers.exits import code_usable, signal_usable
+from apps.engine.readers.partial import partly_read
 from apps.telemetry.choices import Reason
 from apps.telemetry.services.parse.steps import SAMPLE_LENGTH, Refused
 
@@ -17,6 +19,9 @@ STACK_LENGTH = 64_000
 INT4 = 2**31 - 1
 COORD_LENGTH = 8
 """Letters of an axis of the layout, such as `dp` or `expert`."""
+
+ABOUT = frozenset({"kind", "state", "rank", "step", "node", "text"})
+"""What says of whom or of what something is told: where that cannot be read, nothing is told. Of the rest a part may miss."""
 
 Item = TypeVar("Item", bound=msgspec.Struct)
 Step = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -84,7 +89,7 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def items_parse(kind: type[Item], raw: bytes | msgspec.Raw, refused: list[Refused]) -> list[Item]:
-    """Return the items of a list; those that have another form are refused one by one."""
+    """Return the items of a list; what has another form is refused: of an item the part, or the item if that is `ABOUT` it."""
     if not bytes(raw) or bytes(raw) == b"null":
         return []
     try:
@@ -100,6 +105,18 @@ def times_check(items: Iterable[Save | Event], refused: list[Refused]) -> None:
         if item.happened_at is not None and usable(item.happened_at) is None:
             refused.append(Refused(Reason.TIME, f"happened_at: {item.happened_at.isoformat()}"))
             item.happened_at = None
+
+
+def ends_check(events: Iterable[Event], refused: list[Refused]) -> None:
+    """Make a signal or an exit code absent that no process can have; what was told with it stays."""
+    for event in events:
+        who = event.kind if event.rank is None else f"{event.kind} of rank {event.rank}"
+        if event.signal is not None and not signal_usable(event.signal):
+            refused.append(Refused(Reason.SIGNAL, f"{who}: signal {event.signal}"[:SAMPLE_LENGTH]))
+            event.signal = None
+        if event.code is not None and not code_usable(event.code):
+            refused.append(Refused(Reason.SIGNAL, f"{who}: code {event.code}"[:SAMPLE_LENGTH]))
+            event.code = None
 
 
 def places_check(places: Iterable[Place], refused: list[Refused]) -> None:
@@ -131,11 +148,6 @@ def text_clean(text: str | None, *, length: int = TEXT_LENGTH) -> str:
     return (text or "").replace("\x00", "\ufffd")[:length]
 
 
-def int4(value: int | None) -> int | None:
-    """Return a number if it fits into four bytes, else None."""
-    return value if value is not None and -INT4 <= value <= INT4 else None
-
-
 def _one_by_one(kind: type[Item], raw: bytes | msgspec.Raw, refused: list[Refused]) -> Iterable[Item]:
     try:
         items = _raws.decode(raw)
@@ -146,11 +158,12 @@ def _one_by_one(kind: type[Item], raw: bytes | msgspec.Raw, refused: list[Refuse
         try:
             yield _decoders[kind].decode(item)
         except (msgspec.MsgspecError, RecursionError):
-            timeless = timeless_read(item, "happened_at", _decoders[kind], refused)
-            if timeless is None:
+            found, wrong = partly_read(item, kind, about=ABOUT)
+            if found is None:
                 refused.append(_unreadable(kind, item))
-            else:
-                yield timeless
+                continue
+            refused += [_of_part(kind, name, part) for name, part in wrong.items()]
+            yield found
 
 
 def timeless_read(raw: bytes | msgspec.Raw, name: str, decoder: Any, refused: list[Refused]) -> Any:
@@ -164,6 +177,13 @@ def timeless_read(raw: bytes | msgspec.Raw, name: str, decoder: Any, refused: li
     if told is not None:
         refused.append(Refused(Reason.TIME, f"{name}: {bytes(told)[:SAMPLE_LENGTH].decode('utf-8', 'replace')}"))
     return found
+
+
+def _of_part(kind: type, name: str, raw: bytes) -> Refused:
+    said = raw.decode("utf-8", "replace")
+    if name == "happened_at":
+        return Refused(Reason.TIME, f"{name}: {said}"[:SAMPLE_LENGTH])
+    return Refused(Reason.UNREADABLE, f"{kind.__name__}: {name}: {said}"[:SAMPLE_LENGTH])
 
 
 def _unreadable(kind: type, raw: bytes | msgspec.Raw) -> Refused:

@@ -11,6 +11,7 @@ from apps.telemetry.services.parse.parts import (
     Event,
     Place,
     Save,
+    ends_check,
     items_parse,
     places_check,
     timeless_read,
@@ -94,6 +95,7 @@ def _lists(found: Parsed, placement: Any, checkpoints: Any, events: Any, drops: 
     if bytes(events):
         found.events = items_parse(Event, events, found.refused)
         times_check(found.events, found.refused)
+        ends_check(found.events, found.refused)
     if bytes(drops) not in (b"", b"null"):
         try:
             found.drops = {name[:80].replace("\x00", ""): n for name, n in list(_drops.decode(drops).items())[:32]}

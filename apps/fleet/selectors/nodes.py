@@ -1,17 +1,16 @@
-"""Reading the fleet."""
+"""Reading clusters and nodes."""
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Count, F, Q, QuerySet
-from django.db.models.lookups import IsNull
+from django.db.models import Count, Q, QuerySet
 
 from apps.common.errors import Conflict, NotFound
 from apps.common.ids import id_read
-from apps.fleet.choices import ExclusionOrigin
-from apps.fleet.models import Cluster, Exclusion, Gpu, Node, NodeAlias
+from apps.fleet.models import Cluster, Gpu, Node, NodeAlias
+from apps.fleet.selectors.names import NameBook, name_key
 
 
 class Ambiguous(Conflict):
@@ -67,34 +66,16 @@ class NodeRow:
     clock_skew_s: float | None
     open_incidents: int
     repaired_at: datetime | None
+    merged_into: int | None
     version: int
     gpus: tuple[GpuRow, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ExclusionRow:
-    """One line of the ledger."""
-
-    id: int
-    node_id: int
-    node: str
-    cluster: str
-    origin: str
-    reason: str
-    by_name: str
-    action_id: int | None
-    incident_id: int | None
-    began_at: datetime
-    until_at: datetime | None
-    ended_at: datetime | None
-    ended_by_name: str
-    ended_reason: str
 
 
 def clusters_all() -> list[ClusterRow]:
     """Return all clusters, by name."""
     rows = Cluster.objects.annotate(
-        nodes=Count("node"), out=Count("node", filter=Q(node__status__exclusion_id__isnull=False))
+        nodes=Count("node", filter=Q(node__merged_into=None)),
+        out=Count("node", filter=Q(node__merged_into=None, node__status__exclusion_id__isnull=False)),
     ).order_by("name")
     return [ClusterRow(id=row.pk, name=row.name, zone=row.zone, nodes=row.nodes, nodes_out=row.out) for row in rows]
 
@@ -116,26 +97,39 @@ def cluster_by_name(name: str) -> ClusterRow:
 def node_by_code(code: str, *, cluster_id: int | None = None) -> NodeRow:
     """Return the node that `CLUSTER:NAME`, NAME, an alias or an id names; `cluster_id` narrows it to one cluster.
 
-    A name goes before an alias and both before an id, so that a site may well call its nodes `node_1`.
+    A name goes before an alias, both before an id, so that a site may well call its nodes `node_1`, and all before a
+    name that is spelled otherwise: in other letters, short for a full name or the other way round.
 
     Raises:
         NotFound: there is none.
-        Ambiguous: several clusters know the name.
+        Ambiguous: several clusters know the name, or it is short for several machines.
     """
     found = Node.objects.all() if cluster_id is None else Node.objects.filter(cluster_id=cluster_id)
     cluster, sign, name = code.partition(":")
-    named = found.filter(cluster__name=cluster) if sign else found
+    named = (found.filter(cluster__name=cluster) if sign else found).filter(merged_into=None)
     name = name if sign else code
     by_alias = NodeAlias.objects.filter(name=name).values("node_id")
     rows = _nodes(named.filter(name=name), limit=2) or _nodes(named.filter(pk__in=by_alias), limit=2)
     if not rows and (number := _number("node", code)) is not None:
         rows = _nodes(found.filter(pk=number))
+    rows = rows or _nodes(named.filter(pk__in=_spelled_otherwise(named, name)))
     if not rows:
         raise NotFound(f"There is no node “{code[:120]}”.", node=code[:120])
     if len(rows) > 1:
         names = [f"{row.cluster}:{row.name}" for row in rows]
-        raise Ambiguous(f"Several clusters have a node “{code[:120]}”; say which: {', '.join(names)}.", nodes=names)
+        several = "clusters have a" if len({row.cluster for row in rows}) > 1 else "machines could be the"
+        raise Ambiguous(f"Several {several} node “{code[:120]}”; say which: {', '.join(names)}.", nodes=names)
     return rows[0]
+
+
+def _spelled_otherwise(named: QuerySet[Node], name: str) -> set[int]:
+    """Return the nodes that a name of nobody may mean; several where it may mean several."""
+    short = name_key(name)[0]
+    rows = named.filter(Q(short=short) | Q(pk__in=NodeAlias.objects.filter(short=short).values("node_id")))
+    meant: set[int] = set()
+    for cluster_id in rows.values_list("cluster_id", flat=True).distinct():
+        meant |= NameBook.of(cluster_id, [short]).meant(name)
+    return meant
 
 
 def _number(prefix: str, code: str) -> int | None:
@@ -170,7 +164,7 @@ def nodes_of(
     limit: int = 100_000,
 ) -> list[NodeRow]:
     """Return nodes by cluster name then node name, after the pair `after`, at most `limit`."""
-    found = Node.objects.all()
+    found = Node.objects.filter(merged_into=None)
     if cluster_id is not None:
         found = found.filter(cluster_id=cluster_id)
     if states:
@@ -178,62 +172,6 @@ def nodes_of(
     if after is not None:
         found = found.filter(Q(cluster__name__gt=after[0]) | Q(cluster__name=after[0], name__gt=after[1]))
     return _nodes(found, limit=limit)
-
-
-def exclusions_of(
-    *,
-    node_id: int | None = None,
-    cluster_id: int | None = None,
-    open_only: bool = False,
-    before: int | None = None,
-    limit: int = 200,
-) -> list[ExclusionRow]:
-    """Return ledger lines, open ones first, then newest first; below row `before`, which is one of a single node's.
-
-    A node's open line is its newest, so that its lines are in the order of their rows.
-    """
-    found = Exclusion.objects.select_related("node__cluster")
-    if node_id is not None:
-        found = found.filter(node_id=node_id)
-    if cluster_id is not None:
-        found = found.filter(node__cluster_id=cluster_id)
-    if open_only:
-        found = found.filter(ended_at=None)
-    if before is not None:
-        found = found.filter(pk__lt=before)
-    rows = found.order_by(IsNull(F("ended_at"), True).desc(), "-pk")[:limit]
-    return [
-        ExclusionRow(
-            id=row.pk,
-            node_id=row.node_id,
-            node=row.node.name,
-            cluster=row.node.cluster.name,
-            origin=row.origin,
-            reason=row.reason,
-            by_name=row.by_name,
-            action_id=row.action_id,
-            incident_id=row.incident_id,
-            began_at=row.began_at,
-            until_at=row.until_at,
-            ended_at=row.ended_at,
-            ended_by_name=row.ended_by_name,
-            ended_reason=row.ended_reason,
-        )
-        for row in rows
-    ]
-
-
-def exclusions_by_node(*, node_ids: Collection[int], since: datetime) -> dict[int, int]:
-    """Return how many exclusions each node had that began since a moment, whoever made them; nodes without are left out."""
-    rows = Exclusion.objects.filter(node_id__in=list(node_ids), began_at__gte=since).values("node_id")
-    return {row["node_id"]: row["n"] for row in rows.annotate(n=Count("id"))}
-
-
-def exclusions_counted(*, cluster_id: int, since: datetime) -> int:
-    """Return how many exclusions of ours began in a cluster since a moment, ended ones included."""
-    return Exclusion.objects.filter(
-        node__cluster_id=cluster_id, began_at__gte=since, origin=ExclusionOrigin.OURS
-    ).count()
 
 
 def _nodes(found: QuerySet[Node], *, limit: int = 100_000) -> list[NodeRow]:
@@ -280,6 +218,7 @@ def _node_row(node: Node, aliases: tuple[str, ...], gpus: tuple[GpuRow, ...]) ->
         clock_skew_s=status.clock_skew_s,
         open_incidents=status.open_incidents,
         repaired_at=node.repaired_at,
+        merged_into=node.merged_into_id,
         version=status.version,
         gpus=gpus,
     )

@@ -1,4 +1,4 @@
-"""REST doors of the fleet."""
+"""REST doors of clusters and nodes."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,10 +12,10 @@ from apps.common.access import READ
 from apps.common.api import Door, choice_read, cursor_int, cursor_pair, limit_read, page_answer
 from apps.common.clock import now, rfc3339
 from apps.common.ids import id_write
+from apps.fleet.answers import exclusion_answer
 from apps.fleet.choices import NodeState
 from apps.fleet.selectors import (
     ClusterRow,
-    ExclusionRow,
     GpuRow,
     NodeRow,
     cluster_by_name,
@@ -72,25 +72,6 @@ def node_answer(row: NodeRow, *, exclusions_90d: int) -> dict[str, Any]:
         "exclusions_90d": exclusions_90d,
         "open_incidents": row.open_incidents,
         "open_runs": [id_write("run", run_id) for run_id in row.open_runs],
-    }
-
-
-def exclusion_answer(row: ExclusionRow) -> dict[str, Any]:
-    """Return a line of the ledger."""
-    return {
-        "id": id_write("exc", row.id),
-        "node": row.node,
-        "cluster": row.cluster,
-        "origin": row.origin,
-        "reason": row.reason,
-        "by": row.by_name,
-        "action": id_write("act", row.action_id) if row.action_id else None,
-        "incident": id_write("inc", row.incident_id) if row.incident_id else None,
-        "began_at": rfc3339(row.began_at),
-        "until_at": rfc3339(row.until_at),
-        "ended_at": rfc3339(row.ended_at),
-        "ended_by": row.ended_by_name or None,
-        "ended_reason": row.ended_reason or None,
     }
 
 

@@ -1,4 +1,4 @@
-"""Writing the fleet: nodes appear when they are first heard, the ledger only grows."""
+"""Writing nodes: they appear when they are first heard, under whatever name."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F
 
-from apps.common.errors import Conflict, Unprocessable
+from apps.common.errors import Unprocessable
 from apps.common.live import FLEET_GROUP, poke_on_commit
-from apps.fleet.choices import ExclusionOrigin, NodeState
-from apps.fleet.models import Cluster, Exclusion, Gpu, Node, NodeAlias, NodeStatus
-from apps.journal.choices import StreamKey
+from apps.fleet.models import Cluster, Gpu, Node, NodeAlias, NodeStatus, short_of
+from apps.fleet.selectors.names import NameBook
+from apps.journal.choices import Source, StreamKey
 from apps.journal.services import Log, recording
 
 DEFAULT_CLUSTER = "main"
@@ -23,6 +23,9 @@ MOST_GPUS = 64
 
 GPU_GONE = timedelta(hours=1)
 """A device that was not seen for so long gives its room to another: swapping one takes longer."""
+
+BY_RULE = "rule"
+"""Source of an alias that follows from the rule of names alone."""
 
 NAME_LENGTH = 255
 CLUSTER_LENGTH = 63
@@ -74,6 +77,9 @@ def cluster_default(*, now: datetime) -> int:
 def nodes_ensure(*, cluster_id: int, names: Collection[str], now: datetime) -> dict[str, int]:
     """Return each name's node, by name or alias, and make those that were never heard of.
 
+    A name that certainly means a known node (in other letters, short for its full name or the other way round) becomes
+    an alias of it; one that may mean several becomes a node of its own, for people to place (`selectors/names.py`).
+
     Raises:
         Unprocessable: no node can be called that.
     """
@@ -85,24 +91,62 @@ def nodes_ensure(*, cluster_id: int, names: Collection[str], now: datetime) -> d
     missing = [name for name in wanted if name not in found]
     if not missing:
         return found
-    with transaction.atomic():
+    with recording(now=now) as log:
         # The cluster's row gives out slots; its lock makes two first hearings of one node wait for each other.
-        cluster = Cluster.objects.select_for_update(no_key=True).get(pk=cluster_id)
+        Cluster.objects.select_for_update(no_key=True).get(pk=cluster_id)
         found |= _known(cluster_id, missing)
         missing = [name for name in missing if name not in found]
-        nodes = [
-            Node(cluster=cluster, name=name, slot=cluster.next_slot + place, created_at=now)
-            for place, name in enumerate(missing)
-        ]
-        Node.objects.bulk_create(nodes)
-        NodeStatus.objects.bulk_create([NodeStatus(node=node) for node in nodes])
-        Cluster.objects.filter(pk=cluster_id).update(next_slot=F("next_slot") + len(nodes))
-    return found | {node.name: node.pk for node in nodes}
+        book = NameBook.of(cluster_id, {short_of(name) for name in missing})
+        new: list[str] = []
+        aliases: dict[str, int] = {}
+        # Full names first: whether a short one is ambiguous shows only when they are known.
+        for name in sorted(missing, key=lambda name: (-name.count("."), name)):
+            meant = book.meant(name)
+            if len(meant) == 1:
+                aliases[name] = next(iter(meant))
+            else:
+                new.append(name)
+            book.add(aliases.get(name, -len(new)), name)  # what is new has its row's number only later
+        found |= nodes_make(cluster_id=cluster_id, names=new, now=now)
+        for name, node_id in aliases.items():
+            found[name] = node_id if node_id > 0 else found[new[-node_id - 1]]
+            _alias(log, cluster_id, found[name], name, now=now)
+    return found
+
+
+def nodes_make(
+    *, cluster_id: int, names: Collection[str], now: datetime, apart_at: datetime | None = None
+) -> dict[str, int]:
+    """Make nodes; the caller holds the lock of the cluster's row, which gives out slots."""
+    cluster = Cluster.objects.get(pk=cluster_id)
+    nodes = [
+        Node(
+            cluster=cluster,
+            name=name,
+            short=short_of(name),
+            slot=cluster.next_slot + place,
+            created_at=now,
+            apart_at=apart_at,
+        )
+        for place, name in enumerate(names)
+    ]
+    Node.objects.bulk_create(nodes)
+    NodeStatus.objects.bulk_create([NodeStatus(node=node) for node in nodes])
+    Cluster.objects.filter(pk=cluster_id).update(next_slot=F("next_slot") + len(nodes))
+    return {node.name: node.pk for node in nodes}
+
+
+def _alias(log: Log, cluster_id: int, node_id: int, name: str, *, now: datetime) -> None:
+    node = Node.objects.get(pk=node_id)
+    NodeAlias.objects.create(cluster_id=cluster_id, node=node, name=name, source=BY_RULE, created_at=now)
+    text = f"{name} is taken for another name of {node.name}"
+    node_event(log, node_id=node_id, kind="node.aliased", text=text, source=Source.SYSTEM, payload={"alias": name})
 
 
 def _known(cluster_id: int, names: list[str]) -> dict[str, int]:
     aliases = dict(NodeAlias.objects.filter(cluster_id=cluster_id, name__in=names).values_list("name", "node_id"))
-    return aliases | dict(Node.objects.filter(cluster_id=cluster_id, name__in=names).values_list("name", "pk"))
+    nodes = Node.objects.filter(cluster_id=cluster_id, name__in=names, merged_into=None)
+    return aliases | dict(nodes.values_list("name", "pk"))
 
 
 def gpus_ensure(*, node_id: int, seen: Iterable[GpuSeen], now: datetime) -> dict[str, int]:
@@ -172,105 +216,3 @@ def node_event(log: Log, *, node_id: int, kind: str, text: str, source: str, **m
     for run_id in sorted(runs):
         linked = {**more, "payload": {**(more.get("payload") or {}), "linked": f"node:{node_id}"}}
         log.add(StreamKey.run(run_id), kind=kind, text=text, source=source, **linked)
-
-
-def exclusion_open(
-    *,
-    node_id: int,
-    reason: str,
-    by_name: str,
-    origin: str,
-    source: str,
-    now: datetime,
-    action_id: int | None = None,
-    incident_id: int | None = None,
-    until_at: datetime | None = None,
-) -> int:
-    """Put a node out of service in our ledger; return the line. The first reason is kept: a second call changes nothing.
-
-    Raises:
-        Conflict: the node is out already (the facts name the line).
-    """
-    with recording(now=now) as log:
-        status = _status_locked(node_id)
-        if status.exclusion_id is not None:
-            raise Conflict("This node is out already; its first reason is kept.", exclusion=status.exclusion_id)
-        row = Exclusion.objects.create(
-            node_id=node_id,
-            origin=origin,
-            reason=reason,
-            by_name=by_name,
-            action_id=action_id,
-            incident_id=incident_id,
-            began_at=now,
-            until_at=until_at,
-        )
-        node_status_update(node_id=node_id, state=NodeState.EXCLUDED, exclusion_id=row.pk)
-        node_event(
-            log,
-            node_id=node_id,
-            kind="node.excluded",
-            text=f"{status.node.name} excluded: {reason}",
-            source=source,
-            actor_name=by_name,
-            subject={"kind": "NODE", "node": status.node.name},
-            payload={"exclusion": row.pk, "origin": origin, "action": action_id},
-        )
-        return row.pk
-
-
-def exclusion_noted(*, node_id: int, reason: str, by_name: str, scope: str, source: str, now: datetime) -> int:
-    """Enter that others kept a node out of one thing alone, such as a job; return the line.
-
-    It is over as it begins: the node stays in service for everything else, and there is nothing to lift.
-    """
-    with recording(now=now) as log:
-        status = _status_locked(node_id)
-        row = Exclusion.objects.create(
-            node_id=node_id,
-            origin=ExclusionOrigin.OBSERVED,
-            reason=reason,
-            by_name=by_name[:150],
-            began_at=now,
-            ended_at=now,
-            ended_by_name=by_name[:150],
-            ended_reason=f"counts for {scope} alone",
-        )
-        node_event(
-            log,
-            node_id=node_id,
-            kind="node.left_out",
-            text=f"{status.node.name} is kept out of {scope} by {by_name}: {reason}",
-            source=source,
-            subject={"kind": "NODE", "node": status.node.name},
-            payload={"exclusion": row.pk, "origin": row.origin},
-        )
-        return row.pk
-
-
-def exclusion_end(*, node_id: int, reason: str, by_name: str, source: str, now: datetime) -> int | None:
-    """Take a node back into service in our ledger; return the line that ended, or None if none was open."""
-    with recording(now=now) as log:
-        status = _status_locked(node_id)
-        if status.exclusion_id is None:
-            return None
-        Exclusion.objects.filter(pk=status.exclusion_id, ended_at=None).update(
-            ended_at=now, ended_by_name=by_name, ended_reason=reason
-        )
-        node_status_update(node_id=node_id, state=NodeState.IN_SERVICE, exclusion_id=None)
-        node_event(
-            log,
-            node_id=node_id,
-            kind="node.readmitted",
-            text=f"{status.node.name} back in service: {reason}",
-            source=source,
-            actor_name=by_name,
-            subject={"kind": "NODE", "node": status.node.name},
-            payload={"exclusion": status.exclusion_id},
-        )
-        return status.exclusion_id
-
-
-def _status_locked(node_id: int) -> NodeStatus:
-    # Locked so that two exclusions of one node, or an exclusion and its end, are one after the other.
-    return NodeStatus.objects.select_for_update(of=("self",), no_key=True).select_related("node").get(pk=node_id)
