@@ -20,7 +20,7 @@ APPLICATION = "paceline-site"
 """What the processes of a site call themselves at the database, so that the test's own connections are told apart."""
 
 QUEUES = {"fold": "fold", "watch": "watch,slow", "orders": "orders"}
-"""Which queues each worker serves, as in an installation."""
+"""Which queues each worker serves: as in an installation, but for a process less."""
 
 
 def _test_database() -> str:

@@ -42,6 +42,19 @@ def nan(find: Callable[..., Any]) -> Any:
     )
 
 
+def proposed(run: Any, find: Callable[..., Any], moment: datetime) -> int:
+    """Let a hot trn001 lead to a proposal; return it."""
+    from apps.remediation.selectors import actions_of
+    from apps.remediation.services import findings_consider
+    from apps.runs.services import run_put
+
+    run_put(slug=run.slug, cluster_id=run.cluster_id, fields={"mode": "PROPOSE"}, by="t", source="API", now=moment)
+    find(HOT)
+    findings_consider(now=moment)
+    (row,) = actions_of(states=["PROPOSED"])
+    return row.id
+
+
 def text_of(client: Client, address: str) -> str:
     return client.get(address).text.replace("\u00a0", " ")
 
@@ -111,17 +124,7 @@ class TestTakingUpWithoutATrustedSave:
     @pytest.fixture
     def proposal(self, hooked: Any, pace: Any, nan: Any, find: Callable[..., Any]) -> str:
         """A proposal to leave trn001 out, while every save is suspect: its page."""
-        from apps.remediation.selectors import actions_of
-        from apps.remediation.services import findings_consider
-        from apps.runs.services import run_put
-
-        moment = datetime.now(UTC)
-        fields = {"mode": "PROPOSE"}
-        run_put(slug="dense-7b", cluster_id=hooked.cluster_id, fields=fields, by="t", source="API", now=moment)
-        find(HOT)
-        findings_consider(now=moment)
-        (row,) = actions_of(states=["PROPOSED"])
-        return f"/actions/{id_write('act', row.id)}"
+        return f"/actions/{id_write('act', proposed(hooked, find, datetime.now(UTC)))}"
 
     def test_a_person_must_choose_and_the_price_follows(self, client_as: Any, operator: Any, proposal: str) -> None:
         client = client_as(operator)
@@ -154,6 +157,30 @@ class TestTakingUpWithoutATrustedSave:
         page = text_of(client_as(operator), proposal)
 
         assert 'value="dismiss" type="submit" formnovalidate' in page
+
+
+class TestTakingUpWhileASaveCompletes:
+    def test_the_newer_save_is_told_once_and_nothing_is_done_before(
+        self, client_as: Any, operator: Any, hooked: Any, attempt: Any, pace: Any, find: Callable[..., Any]
+    ) -> None:
+        from apps.remediation.selectors import action_by_id
+        from apps.runs.services import CheckpointFact, checkpoint_note
+
+        moment, client = datetime.now(UTC), client_as(operator)
+        action = proposed(hooked, find, moment)
+        page, reason = f"/actions/{id_write('act', action)}", "throttles on heat since noon"
+        shown = hidden(client.get(page).text, "shown_step")
+        fact = CheckpointFact(step=110, state="SAVED", happened_at=moment, duration_s=100.0, blocking_s=12.0)
+        checkpoint_note(attempt_id=attempt.id, fact=fact, source="SENDER", actor_name="", now=moment)
+
+        form = {"act": "accept", "reason": reason}
+        first = client.post(f"{page}/decide", form | {"shown_step": shown})
+        state = action_by_id(action).state
+        second = client.post(f"{page}/decide", form | {"shown_step": hidden(client.get(page).text, "shown_step")})
+
+        assert (shown, first.status_code, state) == ("90", 409, "PROPOSED")
+        assert "A newer save completed since you looked: step 110; nothing was done." in first.text
+        assert (second.status_code, action_by_id(action).state) == (302, "REQUESTED")
 
 
 class TestTitle:

@@ -15,6 +15,7 @@ from apps.fleet.services import cluster_ensure
 from apps.remediation import services
 from apps.remediation.models import Action
 from apps.runs.selectors import run_by_id
+from apps.runs.services import CheckpointFact, checkpoint_note
 from tests.remediation.conftest import REASON
 
 WEBHOOK = {"kind": "WEBHOOK", "url": "http://127.0.0.1:9/orders"}
@@ -148,6 +149,18 @@ class TestAsk:
 
         assert (refused.status_code, refused.json()["error"]["code"]) == (409, "checkpoint_moved")
         assert chosen.status_code == 201
+
+    def test_who_saw_that_nothing_could_be_gone_on_from_is_told_of_the_save_that_can(
+        self, hooked: Any, api: Callable[..., Client], now: datetime
+    ) -> None:
+        fact = CheckpointFact(step=90, state="SAVED", happened_at=now)
+        checkpoint_note(attempt_id=hooked.attempt_id, fact=fact, source="SENDER", actor_name="", now=now)
+
+        answer = restart(api("operate"), expected_state={"from_step": None})
+
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"]) == (409, "checkpoint_moved")
+        assert (error["facts"]["from_step"], error["facts"]["newer"]) == (90, True)
 
     @pytest.mark.parametrize(
         ("more", "status"),

@@ -41,11 +41,12 @@ class WorkerKind:
 
 
 WORKERS = (
-    WorkerKind("fold", "fold,slow", concurrency=2),
+    WorkerKind("fold", "fold", concurrency=2),
+    WorkerKind("slow", "slow", concurrency=2),
     WorkerKind("watch", "watch"),
     WorkerKind("orders", "orders", concurrency=2, stop_grace_s=30.0),
 )
-"""Each kind has a process of its own: a full inbox or a long clean-up never delays a button or a hang check."""
+"""Each kind has a process of its own: a full inbox, a long clean-up or a scheduler that hardly answers delays nothing else."""
 
 
 def site_environment(

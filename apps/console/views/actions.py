@@ -165,7 +165,11 @@ def _ask(request: HttpRequest, who: Principal, run: RunRow | None, node: NodeRow
 def _seen(request: HttpRequest) -> dict[str, Any]:
     """Return what the form showed: the attempt, its state, and the checkpoint that was priced."""
     seen = {"attempt": whole_of(_given(request, "expected_attempt")), "state": _given(request, "expected_state")}
-    return seen | ({"from_step": whole_of(_given(request, "shown_step"))} if "shown_step" in request.POST else {})
+    return seen | _seen_save(request)
+
+
+def _seen_save(request: HttpRequest) -> dict[str, Any]:
+    return {"from_step": whole_of(_given(request, "shown_step"))} if "shown_step" in request.POST else {}
 
 
 def _requested(wish: dict[str, Any], who: Principal, *, again: bool, moment: datetime) -> ActionRow:
@@ -249,6 +253,7 @@ def _accept(request: HttpRequest, row: ActionRow, who: Principal) -> None:
         action_id=row.id,
         source=Source.WEB,
         reason=request.POST.get("reason", ""),
+        expected_state=_seen_save(request),
         options=options,
         now=now(),
     )

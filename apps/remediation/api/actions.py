@@ -288,7 +288,7 @@ def expected_read(given: dict[str, Any] | None) -> dict[str, Any] | None:
         seen["attempt"] = id_read("att", code) if code else None
     if given.get("state"):
         seen["state"] = given["state"]
-    if given.get("from_step") is not None:
+    if "from_step" in given:
         seen["from_step"] = given["from_step"]
     return seen
 

@@ -27,10 +27,8 @@ class TestWorkers:
 
         assert sorted(served) == sorted(QUEUES)
 
-    def test_folding_and_cleaning_share_no_process_with_checks_or_orders(self) -> None:
-        kinds = [set(kind.queues.split(",")) for kind in WORKERS]
-
-        assert [kind for kind in kinds if kind & {"watch", "orders"} and kind & {"fold", "slow"}] == []
+    def test_no_kind_of_work_waits_for_another(self) -> None:
+        assert [kind.queues for kind in WORKERS if "," in kind.queues] == []
 
     def test_every_sweep_has_a_worker(self) -> None:
         served = {queue for kind in WORKERS for queue in kind.queues.split(",")}
