@@ -270,7 +270,7 @@ def _sentence(preview: Preview) -> str:
         return f"{size}The run stays stopped until somebody starts it."
     without = f" without {', '.join(preview.exclude_names)}" if preview.exclude_names else ""
     spare = (
-        f"; {', '.join(preview.spares[:3])} {'stands' if len(preview.spares) == 1 else 'stand'} free"
+        f"; {', '.join(preview.spares[:3])} {'is' if len(preview.spares) == 1 else 'are'} free to take its place"
         if preview.spares
         else ""
     )

@@ -82,14 +82,19 @@ class ActionRow:
     @property
     def waits_for_report(self) -> bool:
         """Whether all of it was carried out, and it only waits for what it started to report."""
-        of_run = [order for order in self.orders if order.kind not in OF_NODES]
-        started = bool(of_run) and of_run[-1].kind == OrderKind.LAUNCH
-        return self.state == ActionState.RUNNING and started and of_run[-1].state == OrderState.DONE
+        return self.state == ActionState.RUNNING and launch_is_last(self.orders)
 
     @property
     def is_open(self) -> bool:
         """Return whether it holds its run and its nodes."""
         return self.state in OPEN
+
+
+def launch_is_last(orders: Iterable[OrderRow | Order]) -> bool:
+    """Return whether an action with these orders, the oldest first, did all it had to do: what it started is only watched."""
+    of_run = [order for order in orders if order.kind not in OF_NODES]
+    done = all(order.state == OrderState.DONE for order in of_run)
+    return bool(of_run) and done and of_run[-1].kind == OrderKind.LAUNCH
 
 
 @dataclass(frozen=True, slots=True)

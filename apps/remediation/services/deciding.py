@@ -24,7 +24,7 @@ from apps.remediation.choices import (
 )
 from apps.remediation.models import Action, ActionNode, Order
 from apps.remediation.selectors.actions import action_by_id, action_holding
-from apps.remediation.selectors.rows import ActionRow, Outcome
+from apps.remediation.selectors.rows import ActionRow, Outcome, launch_is_last
 from apps.remediation.services.beginning import action_begin
 from apps.remediation.services.ending import launch_unmade
 from apps.remediation.services.moving import (
@@ -38,7 +38,6 @@ from apps.remediation.services.moving import (
 )
 from apps.remediation.services.proposing import just_blind
 from apps.remediation.services.settling import launched, stopped
-from apps.remediation.services.watching import launch_is_last
 from apps.remediation.services.wishes import Wish, may_act, open_already, options_read, wish_checked, wish_fields
 from apps.runs.selectors import run_by_id
 from apps.runs.services import StateChanged
@@ -157,7 +156,8 @@ def action_settle(*, principal: Principal, action_id: int, outcome: str, reason:
         action = scene.action
         order = Order.objects.filter(action=action, state=OrderState.UNCERTAIN).first()
         more: dict[str, Any] = {"kind": "action.settled", "by": principal.name, "decided_by": principal.name}
-        if outcome == ActionState.SUCCEEDED and action.state == ActionState.RUNNING and launch_is_last(action):
+        orders = action.orders.order_by("pk")
+        if outcome == ActionState.SUCCEEDED and action.state == ActionState.RUNNING and launch_is_last(orders):
             text = f"{principal.name} waits no longer for its first report: {reason.strip()}"
             action_move(log, action, outcome, text=text, now=now, **more)
             return action_by_id(action_id)
@@ -176,7 +176,7 @@ def _why_certain(action: Action) -> str:
         was = "was" if last.state == OrderState.DONE else "was not"
         state = ActionState(action.state).label
         return f"{by} has said already that it {was} carried out, and that stands; the action is {state}."
-    if action.state == ActionState.RUNNING and launch_is_last(action):
+    if action.state == ActionState.RUNNING and launch_is_last(action.orders.order_by("pk")):
         return "Nothing about it is in doubt: the start was carried out, and is watched until it reports."
     return f"There is nothing uncertain about it; it is {ActionState(action.state).label}."
 

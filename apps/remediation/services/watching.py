@@ -218,9 +218,3 @@ def _ended_early(log: Log, known: Action, attempt: AttemptRow, run: RunRow, laun
 def _fail(log: Log, action: Action, text: str, *, now: datetime) -> None:
     if action.state == ActionState.RUNNING:
         action_move(log, action, ActionState.FAILED, text=text, now=now)
-
-
-def launch_is_last(action: Action) -> bool:
-    """Return whether an action has done all it had to do and is only being watched."""
-    orders = list(action.orders.exclude(kind__in=OF_NODES).order_by("pk"))
-    return bool(orders) and all(row.state == OrderState.DONE for row in orders) and orders[-1].kind == OrderKind.LAUNCH
