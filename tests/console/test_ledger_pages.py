@@ -250,6 +250,22 @@ class TestForms:
         assert "kind=CHECK_NODE" in text
         assert "a passed check" in shown(page, "/nodes/north/trn001/actions/new?kind=READMIT_NODE")
 
+    def test_putting_out_a_node_alone_is_off_with_the_reason_where_as_many_are_out_as_may_be(
+        self, node: int, page: Client, admin: Any, client_as: Callable[[Any], Client], cluster: int, now: datetime
+    ) -> None:
+        from apps.accounts.selectors import principal_of_user
+        from apps.remediation.services import guard_set
+
+        limits: dict[str, Any] = {"window_s": 86_400, "share_of_run": 0.1, "source": "WEB", "now": now}
+        before = shown(page, "/nodes/north/trn001")
+        guard_set(principal=principal_of_user(admin), cluster_id=cluster, exclusions_per_window=0, **limits)
+
+        after = shown(page, "/nodes/north/trn001")
+
+        assert "costs nothing: nothing runs here" in before
+        assert "costs nothing: nothing runs here" not in after
+        assert "off: 0 of 0 exclusions allowed in 24 h are used; this would make it 1" in after
+
     def test_the_settings_show_no_secret(self, admin: Any, client_as: Callable[[Any], Client], cluster: int) -> None:
         client = client_as(admin)
         form = {

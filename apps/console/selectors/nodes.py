@@ -27,7 +27,8 @@ from apps.fleet.selectors import (
 )
 from apps.incidents.choices import UNRESOLVED
 from apps.incidents.selectors import IncidentRow, incident_numbers, incidents_of
-from apps.remediation.selectors import check_of, restart_preview
+from apps.remediation.choices import ActionKind
+from apps.remediation.selectors import Preview, action_preview, check_of, restart_preview
 from apps.remediation.selectors.checks import check_guard, check_last, check_why_not
 from apps.remediation.selectors.jobs import drifts_open
 from apps.runs.selectors import RunRow, placement_of, runs_by_id
@@ -219,9 +220,16 @@ def _buttons(node: NodeRow, runs: list[RunRow], *, who: Principal, now: datetime
         return [back, _check_button(node, here, who=who)]
     made = [button for run in runs for button in _of_run(node, run, off=off, now=now)]
     if not runs:
-        made.append(ActButton("Exclude…", "costs nothing: nothing runs here", f"{here}?kind=EXCLUDE_NODE", False, off))
+        preview = action_preview(kind=ActionKind.EXCLUDE_NODE, run=None, node=node, now=now)
+        shut = off or _shut(preview)
+        made.append(ActButton("Exclude…", "costs nothing: nothing runs here", f"{here}?kind=EXCLUDE_NODE", False, shut))
         made.append(_check_button(node, here, who=who))
     return made
+
+
+def _shut(preview: Preview) -> str:
+    guard = next((guard for guard in preview.guards if not guard.holds), None)
+    return off_words(guard) if guard is not None else ""
 
 
 def _check_button(node: NodeRow, here: str, *, who: Principal) -> ActButton:
@@ -240,8 +248,7 @@ def _of_run(node: NodeRow, run: RunRow, *, off: str, now: datetime) -> list[ActB
     except PacelineError as error:
         return [ActButton(f"Exclude and restart {run.slug}…", str(error), "", False, str(error))]
     known = [price.gpu_hours for price in preview.prices if price.gpu_hours is not None]
-    guard = next((guard for guard in preview.guards if not guard.holds), None)
-    shut = off or (off_words(guard) if guard else "")
+    shut = off or _shut(preview)
     price = f"from {words.gpu_hours(min(known))}" if known else "price not measured yet"
     here = reverse("node-action-new", args=[node.cluster, node.name])
     end = f"{here}?kind=EXCLUDE_NODE&run={run.slug}&when=RUN_END"
