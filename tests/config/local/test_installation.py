@@ -41,13 +41,17 @@ class TestDown:
 class TestInterrupted:
     @pytest.mark.parametrize("after_s", [0.0, 0.03, 0.1, 0.2])
     def test_while_it_loads_it_ends_without_a_traceback(self, tmp_path: Path, after_s: float) -> None:
-        # The mask is what the set-up hands over: Ctrl-C between two programs waits for the second one.
-        process = subprocess.Popen(
-            [sys.executable, "-m", "apps.config.local"],
-            env={**os.environ, "PACELINE_DATA_DIR": str(tmp_path / "data"), "PACELINE_BIND": "127.0.0.1:0"},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=REPOSITORY,
-            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}),
-        )  # fmt: skip
+        # The mask is what the set-up hands over: Ctrl-C between two programs waits for the second one. It is inherited;
+        # code between fork and exec would itself be interrupted.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "apps.config.local"],
+                env={**os.environ, "PACELINE_DATA_DIR": str(tmp_path / "data"), "PACELINE_BIND": "127.0.0.1:0"},
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=REPOSITORY,
+            )  # fmt: skip
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         time.sleep(after_s)  # any moment will do: each is one at which people press
 
         process.send_signal(signal.SIGINT)
