@@ -119,7 +119,16 @@ class TestNodeSeries:
         assert found["times"][1] == now.timestamp()
         assert again.status_code == 304
 
-    @pytest.mark.parametrize("query", ["since=yesterday", "since=2026-11-30T12:00:00", "since=2026-01-01T00:00:00Z"])
+    @pytest.mark.parametrize(
+        "query",
+        [
+            "since=yesterday",
+            "since=2026-11-30T12:00:00",
+            "since=2026-01-01T00:00:00Z",
+            "until=0001-01-01T00:00:00Z",
+            "until=9999-12-31T23:59:59Z",
+        ],
+    )
     def test_times_that_cannot_be_read_are_400(
         self, cluster: int, now: datetime, api: Callable[..., Any], query: str
     ) -> None:

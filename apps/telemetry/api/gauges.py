@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from apps.common.access import READ
 from apps.common.api import Door, etag_of, with_etag
-from apps.common.clock import now, rfc3339
+from apps.common.clock import NEWEST_AT, OLDEST_AT, now, rfc3339, usable
 from apps.common.errors import BadRequest
 from apps.fleet.selectors import NodeRow, node_by_code
 from apps.telemetry.selectors.gauges import COLUMN_S, MOST_COLUMNS, gauges_known, gauges_version, node_gauges
@@ -93,4 +93,6 @@ def _time(request: Request, name: str) -> datetime | None:
         raise BadRequest(f"{name}: “{str(text)[:40]}” is no RFC 3339 time.") from error
     if moment.tzinfo is None:
         raise BadRequest(f"{name}: needs a zone, such as Z.")
+    if usable(moment) is None:
+        raise BadRequest(f"{name}: must lie between {OLDEST_AT:%Y} and {NEWEST_AT:%Y}.")
     return moment
