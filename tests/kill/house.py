@@ -31,6 +31,7 @@ NAMES = {
     "fold": "--queues=fold",
     "watch": "--queues=watch",
     "orders": "--queues=orders",
+    "slow": "--queues=slow",
     "beat": "celery.beat:Scheduler",
     "valkey": valkey_program().name,
     "postgres": "/postgres -D",

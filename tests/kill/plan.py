@@ -38,7 +38,7 @@ STAGES: dict[tuple[str, str], tuple[str, ...]] = {
     (SLURM, "stop"): (BEFORE_CLAIM, AFTER_CLAIM, BEFORE_READ_BACK),
 }
 
-VICTIMS = ("orders", "postgres", "valkey", "web", "launcher", "supervisor", "beat", "watch", "fold")
+VICTIMS = ("orders", "postgres", "valkey", "web", "launcher", "supervisor", "beat", "watch", "fold", "slow")
 """`launcher` is the scheduler's or the launcher's own process: a local program's wrapper, the receiver, slurmctld."""
 
 
