@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from apps.config.local import child
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "scontrol", "sbatch")
 SEARCH = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin"
+TRAIN = "PartitionName=train Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO"
 FIRST_PORT, LAST_PORT = 20_000, 32_000
 """Below the ports that the kernel gives out by itself."""
 
@@ -34,13 +35,14 @@ FIRST_PORT, LAST_PORT = 20_000, 32_000
 class Slurm:
     """One Slurm with nodes `node1`, `node2`, … of two cores each; everything it writes lies in `folder`."""
 
-    def __init__(self, folder: Path, *, nodes: int = 4, limits: str = "") -> None:
+    def __init__(self, folder: Path, *, nodes: int = 4, limits: str = "", partitions: Sequence[str] = ()) -> None:
         self.folder = folder
         self.names = [f"node{number}" for number in range(1, nodes + 1)]
         self.conf = folder / "slurm.conf"
         self.children: dict[str, subprocess.Popen[bytes]] = {}
         self._ports = free_ports(nodes + 1)
         self._limits = limits
+        self._partitions = partitions or (TRAIN,)
         self._made = False
 
     def start(self) -> None:
@@ -261,7 +263,7 @@ class Slurm:
                 f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port}"
                 for name, port in zip(self.names, self._ports[1:], strict=True)
             ),
-            "PartitionName=train Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO",
+            *self._partitions,
         ]
         return "\n".join(line for line in lines if line) + "\n"
 

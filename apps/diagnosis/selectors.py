@@ -13,12 +13,13 @@ from apps.diagnosis.models import DetectorState, Finding
 
 @dataclass(frozen=True, slots=True)
 class FindingRow:
-    """One finding as other rooms see it (CONTRACT, Findings and incidents)."""
+    """One finding as other rooms see it (CONTRACT, Findings and incidents). `world_size` is of the attempt that it is of."""
 
     id: int
     run_id: int
     run: str
     attempt_id: int
+    world_size: int | None
     cause: str
     class_name: str
     level: str
@@ -154,6 +155,7 @@ def _rows(found: QuerySet[Finding]) -> list[FindingRow]:
             run_id=row.run_id,
             run=row.run.slug,
             attempt_id=row.attempt_id,
+            world_size=row.attempt.world_size,
             cause=row.cause,
             class_name=row.class_name,
             level=row.level,
@@ -189,5 +191,5 @@ def _rows(found: QuerySet[Finding]) -> list[FindingRow]:
             closed_at=row.closed_at,
             close_reason=row.close_reason,
         )
-        for row in found.select_related("run")
+        for row in found.select_related("run", "attempt")
     ]

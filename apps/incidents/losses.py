@@ -81,11 +81,13 @@ def _lost_as_it_goes_now(
     incident: Incident, run: RunRow | None, lead: FindingRow | None, *, now: datetime
 ) -> float | None:
     """Return what was lost if the incident cost all the time what it costs now."""
-    if run is None or run.world_size is None or lead is None or incident.class_name == "WATCHING":
+    if run is None or lead is None or incident.class_name == "WATCHING":
         return None
+    # The ranks of the attempt that it struck, which may be more than the run has by now: a restart leaves nodes out.
+    ranks = lead.world_size or run.world_size
     # The harm ends when it is dealt with or nothing of it is open any more; people close it whenever they have time.
     ends = (incident.resolved_at, incident.mitigated_at, incident.calm_since_at)
     end = min((moment for moment in ends if moment is not None), default=now)
     lasted_s = max(0.0, (end - incident.began_at).total_seconds())
     share = loss_share(lead, run)
-    return None if share is None else share * lasted_s * run.world_size / 3600
+    return None if share is None or ranks is None else share * lasted_s * ranks / 3600

@@ -91,6 +91,13 @@ class Moment(TextChoices):
     RUN_END = "RUN_END", "when the attempt ends by itself"
 
 
+class Requeued(TextChoices):
+    """What a restart does with a job that the scheduler put back into its queue by itself."""
+
+    RELEASE = "RELEASE", "release it now"
+    RESUBMIT = "RESUBMIT", "cancel it and submit anew"
+
+
 AT_A_SAVE = (Moment.CHECKPOINT_FIRST, Moment.NEXT_CHECKPOINT)
 
 

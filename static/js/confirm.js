@@ -70,6 +70,10 @@ export function wire(form, { address, signal } = {}) {
       choose();
       again();
     }
+    if (e.target.name === "requeued") {
+      queued = e.target.value;
+      again();
+    }
     if (e.target.id === "from-step") {
       from = e.target.value;
       again();
@@ -82,6 +86,8 @@ export function wire(form, { address, signal } = {}) {
     if (kept) u.searchParams.set("when", kept);
     if (from) u.searchParams.set("from_step", from);
     else u.searchParams.delete("from_step");
+    if (queued) u.searchParams.set("requeued", queued);
+    if (queued === "RELEASE") u.searchParams.delete("from_step"); // a job that goes on cannot be told one
     $("#figures").setAttribute("hx-get", `${u.pathname}?${u.searchParams}&part=figures`);
     window.htmx.process($("#figures"));
     window.htmx.ajax("GET", `${u.pathname}?${u.searchParams}&part=figures`, { target: "#figures", swap: "innerHTML" });
@@ -105,7 +111,8 @@ export function wire(form, { address, signal } = {}) {
   /* All that is said is of one look. What somebody chose is kept; else the cheapest moment stays chosen until words are
      written for it: nothing changes under the hand that is about to press. */
   let kept = picked()?.value,
-    from = $("#from-step")?.value;
+    from = $("#from-step")?.value,
+    queued = form.querySelector('input[name="requeued"]:checked')?.value;
   /* Nothing is made again while somebody chooses in the list of saves, but for what they chose. */
   const before = e => {
     if (e.detail.target?.id !== "figures") return;
@@ -116,9 +123,10 @@ export function wire(form, { address, signal } = {}) {
     const same = kept && form.querySelector(`input[name="when"][value="${CSS.escape(kept)}"]`);
     if (same && (touched || reason.value)) same.checked = true;
     kept = picked()?.value;
+    queued = form.querySelector('input[name="requeued"]:checked')?.value;
     const save = $("#from-step");
     if (save && from !== undefined && [...save.options].some(o => o.value === from)) save.value = from;
-    else from = save?.value;
+    else if (save || !queued) from = save?.value;
     const now = $("#seen-state")?.dataset;
     if (now && (now.attempt !== seen.attempt || now.state !== seen.state) && !moved) {
       moved = true;

@@ -281,6 +281,16 @@ class TestFindingsAbsorb:
 
         assert incidents_of(now=later(3600))[0].gpu_hours_lost == pytest.approx(8.0)
 
+    def test_what_it_cost_is_reckoned_with_the_ranks_that_it_struck(
+        self, run: Any, find: Find, make_attempt: Callable[..., Any], later: Later
+    ) -> None:
+        find(verdict("rank_lost"))
+
+        make_attempt(run, key="k2", world_size=4, now=later(70))
+
+        assert run_by_id(run.id).world_size == 4
+        assert incidents_of(now=later(3600))[0].gpu_hours_lost == pytest.approx(8.0)
+
     def test_people_wait_for_what_came_back_to_be_sure_too(
         self, run: Any, find: Find, make_attempt: Callable[..., Any], make_user: Any, later: Later
     ) -> None:

@@ -727,6 +727,46 @@ class TestHardCases:
         assert row.outcome.endswith("Before that: stopped.")
         assert run_by_id(running.id).state == "STARTING"
 
+    def test_a_program_that_lives_on_after_a_wrong_word_of_its_end_is_stopped_first(
+        self, running: Any, ask: Callable[..., Any], work: Callable[..., Any]
+    ) -> None:
+        first = launch_of_attempt(running.attempt_id)
+        assert first is not None
+        attempt_end(
+            attempt_id=running.attempt_id,
+            reason="CRASHED",
+            authority="CLIENT",
+            by="rank 0",
+            source="API",
+            now=datetime.now(UTC),
+        )
+        assert alive(first.pid)
+
+        row = work(ask("RESTART_RUN", run_by_id(running.id)).id, until=is_watched)
+
+        assert not alive(first.pid)
+        assert [order.kind for order in row.orders] == ["STOP", "LAUNCH"]
+        assert len(launches_alive()) == 1
+
+    def test_nothing_is_started_beside_a_program_of_an_earlier_attempt_that_still_lives(
+        self, running: Any, ask: Callable[..., Any], work: Callable[..., Any]
+    ) -> None:
+        first = launch_of_attempt(running.attempt_id)
+        assert first is not None
+        now = datetime.now(UTC)
+        attempt_end(
+            attempt_id=running.attempt_id, reason="CRASHED", authority="CLIENT", by="rank 0", source="API", now=now
+        )
+        second, _ = attempt_open(run_id=running.id, key="by-hand:2", world_size=1, by="somebody", source="API", now=now)
+        attempt_end(attempt_id=second.id, reason="CRASHED", authority="CLIENT", by="rank 0", source="API", now=now)
+
+        row = work(ask("RESTART_RUN", run_by_id(running.id)).id)
+
+        assert row.state == "REFUSED"
+        assert "What was started as attempt 1 still lives" in row.outcome
+        assert alive(first.pid)
+        assert len(attempts_of(running.id)) == 2
+
     def test_a_start_that_is_overtaken_between_two_tries_leaves_no_open_attempt_and_no_token(
         self, running: Any, ask: Callable[..., Any]
     ) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 from apps.console import words
 from apps.console.selectors.suspects import act_label, cheapest
-from apps.remediation.choices import ACTION_TOKENS, AT_A_SAVE, ActionKind, ActionState, Moment
-from apps.remediation.selectors import ActionRow, DowntimeFrom, Milestone, Preview, Price
+from apps.remediation.choices import ACTION_TOKENS, AT_A_SAVE, ActionKind, ActionState, Moment, Requeued
+from apps.remediation.selectors import ActionRow, DowntimeFrom, Milestone, Preview, Price, QueuedJob, job_waits_words
 from apps.remediation.selectors.prices import choice_needed, resume_step_default
 
 ORDER = (Moment.CHECKPOINT_FIRST, Moment.NOW, Moment.NEXT_CHECKPOINT)
@@ -33,7 +33,8 @@ class MomentColumn:
 @dataclass(frozen=True, slots=True)
 class ConfirmPage:
     """A preview as the confirm page shows it. `shown` are fields of its form: the checkpoint that is gone on from unless
-    somebody chooses, and per moment what the page says that is lost, so that what is pressed is what was shown."""
+    somebody chooses, and per moment what the page says that is lost, so that what is pressed is what was shown. `queued`
+    are the choices about a job that waits, each as value, words, small print and whether it is chosen."""
 
     preview: Preview
     title: str
@@ -47,6 +48,7 @@ class ConfirmPage:
     must_choose: bool
     unmeasured: bool
     shown: tuple[tuple[str, str], ...] = ()
+    queued: tuple[tuple[str, str, str, bool], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ def confirm_page(preview: Preview, *, when: str, now: datetime, from_step: int |
         must_choose=_must_choose(preview),
         unmeasured=any(_unmeasured(column.price) for column in columns),
         shown=_shown(preview, columns, from_step),
+        queued=_queued(preview),
         button=next((column.button for column in columns if column.chosen), _button(preview, str(chosen))),
     )
 
@@ -100,6 +103,30 @@ def _shown(preview: Preview, columns: Sequence[MomentColumn], from_step: int | N
         [] if from_step is not None else [(f"shown_{column.moment}", lost_words(column.price)) for column in columns]
     )
     return (("shown_step", "" if default is None else str(default)), *costs)
+
+
+def _queued(preview: Preview) -> tuple[tuple[str, str, str, bool], ...]:
+    """Return what can be done with a job that waits in the queue, where a restart has that choice."""
+    queued = preview.queued
+    if queued is None or preview.kind != ActionKind.RESTART_RUN:
+        return ()
+    lines = {
+        Requeued.RELEASE: (
+            f"Release job {queued.job.job_id} now",
+            "It keeps its place in the queue, and the program chooses its checkpoint by itself.",
+        ),
+        Requeued.RESUBMIT: (
+            f"Cancel job {queued.job.job_id} and submit anew",
+            "It goes on from the checkpoint chosen here; the new job has to queue again.",
+        ),
+    }
+    return tuple((value, *lines[Requeued(value)], value == queued.chosen) for value in queued.may)
+
+
+def queued_words(queued: QueuedJob) -> str:
+    """Return in a sentence that a scheduler put a job back, and what it waits for."""
+    waits = job_waits_words(queued.job)
+    return f"Slurm put job {queued.job.job_id} back into its queue by itself (restart {queued.job.restarts}); {waits}."
 
 
 def lost_words(price: Price | None) -> str:
@@ -154,6 +181,8 @@ def _saves(preview: Preview, from_step: int | None, price: Price | None) -> tupl
     """
     if preview.kind != ActionKind.RESTART_RUN or preview.run is None or not preview.checkpoints:
         return ()
+    if preview.queued is not None and preview.queued.releases:
+        return ()  # a job that goes on cannot be told
     if price is not None and price.moment in AT_A_SAVE:
         where = f", about step {words.whole(price.from_step)}" if price.from_step is not None else ""
         return (("", f"the save it waits for{where}", True),)
@@ -226,6 +255,10 @@ def _waits(preview: Preview) -> tuple[tuple[str, str], ...]:
 
 
 def _button(preview: Preview, moment: str) -> str:
+    if preview.kind == ActionKind.RESTART_RUN and preview.queued is not None:
+        first = "Exclude and release" if preview.exclude else "Release"
+        again = "Exclude, cancel and submit anew" if preview.exclude else "Cancel and submit anew"
+        return first + f" job {preview.queued.job.job_id}" if preview.queued.releases else again
     if preview.kind == ActionKind.RESTART_RUN:
         return act_label(moment, excludes=bool(preview.exclude)).removesuffix("…")
     later = "" if preview.kind != ActionKind.STOP_RUN else " now" if moment == Moment.NOW else " after the save"

@@ -9,8 +9,15 @@ from apps.console import words
 from apps.console.selectors.actions import actions_listed
 from apps.console.selectors.suspects import ActButton, act_label, by_hand_words, cheapest, confirm_href, price_words
 from apps.diagnosis.selectors import findings_of
-from apps.remediation.choices import LauncherKind
-from apps.remediation.selectors import ActionRow, Preview, action_preview, actions_of
+from apps.remediation.choices import LauncherKind, Requeued
+from apps.remediation.selectors import (
+    ActionRow,
+    Preview,
+    QueuedJob,
+    action_preview,
+    actions_of,
+    job_waits_words,
+)
 from apps.runs.selectors import RunRow
 
 MODES = {"OBSERVE": "Observe; nothing is proposed", "PROPOSE": "Propose; you press", "ACT": "Act within its guards"}
@@ -67,7 +74,10 @@ def _buttons(run: RunRow, restart: Preview | None, *, proposed: set[str], who: P
     off = "" if who.may(OPERATE) else f"You may look at {run.cluster}, not act on it."
     is_open = run.attempt_state == "OPEN"
     made = []
-    if restart is not None and run.state != "FINISHED" and proposed <= {"EXCLUDE_NODE"}:
+    queued = restart.queued if restart is not None else None
+    if restart is not None and queued is not None and restart.can:
+        made += [_of_queued(run, queued, requeued, off=off) for requeued in reversed(queued.may)]
+    elif restart is not None and run.state != "FINISHED" and proposed <= {"EXCLUDE_NODE"}:
         best = cheapest(restart.prices)
         price = "starts where the newest trusted checkpoint is"
         if restart.choose or (best is not None and is_open):
@@ -87,6 +97,10 @@ def _buttons(run: RunRow, restart: Preview | None, *, proposed: set[str], who: P
                 off=off,
             )
         )
+    if queued is not None:
+        gone = "nothing of it runs; it stays stopped until somebody starts it"
+        href = confirm_href(run, kind="STOP_RUN")
+        made.append(ActButton(label=f"Cancel job {queued.job.job_id}…", price=gone, href=href, primary=False, off=off))
     if is_open:
         made.append(
             ActButton(
@@ -94,6 +108,15 @@ def _buttons(run: RunRow, restart: Preview | None, *, proposed: set[str], who: P
             )
         )
     return made
+
+
+def _of_queued(run: RunRow, queued: QueuedJob, requeued: str, *, off: str) -> ActButton:
+    releases = requeued == Requeued.RELEASE
+    label = f"Release job {queued.job.job_id} now…" if releases else "Cancel and submit anew…"
+    again = "goes on from the newest trusted checkpoint, and queues again"
+    price = f"Slurm put it back by itself; {job_waits_words(queued.job)}" if releases else again
+    href = confirm_href(run, kind="RESTART_RUN", when="", requeued=requeued)
+    return ActButton(label=label, price=price, href=href, primary=False, off=off)
 
 
 def _gives_up(run: RunRow) -> str:

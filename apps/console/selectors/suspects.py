@@ -373,9 +373,17 @@ def _back_in(price: Price, full_pace_s: float) -> str:
     return f"about {least}" if least == most else f"{least} to {most}"
 
 
-def confirm_href(run: RunRow, *, kind: str, node: str = "", when: str = "NOW", finding: int | None = None) -> str:
+def confirm_href(
+    run: RunRow, *, kind: str, node: str = "", when: str = "NOW", finding: int | None = None, requeued: str = ""
+) -> str:
     """Return the address of the confirm page for an action."""
-    query = {"kind": kind, "node": node, "when": when, "finding": id_write("fin", finding) if finding else ""}
+    query = {
+        "kind": kind,
+        "node": node,
+        "when": when,
+        "finding": id_write("fin", finding) if finding else "",
+        "requeued": requeued,
+    }
     return f"/runs/{run.slug}/actions/new?{urlencode({name: value for name, value in query.items() if value})}"
 
 

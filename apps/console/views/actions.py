@@ -14,7 +14,14 @@ from apps.common.clock import now
 from apps.common.errors import BadRequest, PacelineError
 from apps.common.ids import id_read, id_write
 from apps.console.selectors.accepting import accept_form
-from apps.console.selectors.actions import action_title, action_token, confirm_page, moved_words, stepper
+from apps.console.selectors.actions import (
+    action_title,
+    action_token,
+    confirm_page,
+    moved_words,
+    queued_words,
+    stepper,
+)
 from apps.console.selectors.run import feed_path
 from apps.console.views.kit import back_to, hours_given, page, render_page, render_part
 from apps.console.words import whole_of
@@ -90,6 +97,7 @@ def _show(
         "out_hours": _given(request, "out_hours"),
         "at_until": _given(request, "at_until"),
         "preview": preview,
+        "queued_words": queued_words(preview.queued) if preview.queued is not None else "",
         "added": preview.blast.out_after - preview.blast.out_now if preview.blast else 0,
         "ticks": preview.blast.nodes if preview.blast and preview.blast.nodes <= MOST_TICKS else 0,
         "run": run,
@@ -126,6 +134,7 @@ def _preview(request: HttpRequest, run: RunRow | None, node: NodeRow | None, mom
         from_step=whole_of(_given(request, "from_step")),
         reason=_given(request, "reason"),
         moment=_given(request, "when") or "NOW",
+        requeued=_given(request, "requeued"),
         now=moment,
     )
 
@@ -138,6 +147,8 @@ def _ask(request: HttpRequest, who: Principal, run: RunRow | None, node: NodeRow
     options: dict[str, Any] = {"when": _given(request, "when") or "NOW", "confirm": _given(request, "confirm").strip()}
     if step is not None:
         options["from_step"] = step
+    if requeued := _given(request, "requeued"):
+        options["requeued"] = requeued
     if by_hand:
         options = {"done": kind, "command": _given(request, "command")}
         if kind == ActionKind.CHECK_NODE:

@@ -136,6 +136,7 @@ class Actions(ActionDoor):
             from_step=options.get("from_step"),
             reason=given["reason"],
             moment=options.get("when") or Moment.NOW,
+            requeued=options.get("requeued") or "",
             now=now(),
         )
         return preview_answer(preview, with_commands=True)

@@ -4,7 +4,7 @@ from typing import Any
 
 from apps.common.clock import rfc3339
 from apps.common.ids import id_write
-from apps.remediation.selectors import ActionRow, OrderRow, Preview, Price
+from apps.remediation.selectors import ActionRow, OrderRow, Preview, Price, QueuedJob, job_waits_words
 
 
 def action_answer(action: ActionRow) -> dict[str, Any]:
@@ -97,6 +97,21 @@ def preview_answer(preview: Preview, *, with_commands: bool) -> dict[str, Any]:
         "confirm": preview.confirm,
         "expires_s": preview.expires_s,
         "held_by": _id("act", preview.held_by.id) if preview.held_by is not None else None,
+        "requeued": _requeued_answer(preview.queued) if preview.queued is not None else None,
+    }
+
+
+def _requeued_answer(queued: QueuedJob) -> dict[str, Any]:
+    job = queued.job
+    return {
+        "job": job.job_id,
+        "restarts": job.restarts,
+        "held": job.held,
+        "waits": job_waits_words(job),
+        "starts_at": rfc3339(job.eligible_at),
+        "told_at": rfc3339(job.told_at),
+        "may": list(queued.may),
+        "chosen": queued.chosen,
     }
 
 

@@ -4,7 +4,7 @@ from rest_framework import serializers
 
 from apps.common.api import RequestFields
 from apps.fleet.choices import AtUntil
-from apps.remediation.choices import ActionKind, ActionState, Moment
+from apps.remediation.choices import ActionKind, ActionState, Moment, Requeued
 
 
 class OptionFields(serializers.Serializer):  # type: ignore[type-arg]
@@ -21,6 +21,7 @@ class OptionFields(serializers.Serializer):  # type: ignore[type-arg]
     passed = serializers.BooleanField(required=False, allow_null=True)
     until_at = serializers.DateTimeField(required=False, allow_null=True)
     at_until = serializers.ChoiceField(choices=AtUntil.values, required=False, allow_null=True)
+    requeued = serializers.ChoiceField(choices=Requeued.values, required=False, allow_null=True)
 
 
 class ExpectedFields(serializers.Serializer):  # type: ignore[type-arg]

@@ -56,7 +56,7 @@ class SlurmLauncher:
 
 def submits(order: OrderInHand) -> bool:
     """Return whether a start of this run is a submission of its own."""
-    return bool(order.setting.command or order.setting.script)
+    return bool(order.setting.command or order.setting.script) and not order.releases
 
 
 def cancels(order: OrderInHand) -> bool:

@@ -41,6 +41,7 @@ from apps.remediation.selectors.schedulers import (
     schedulers_all,
     schedulers_due,
 )
+from apps.remediation.selectors.slurm import QueuedJob, job_waits_words
 
 __all__ = [
     "ActionRow",
@@ -60,6 +61,7 @@ __all__ = [
     "Outcome",
     "Preview",
     "Price",
+    "QueuedJob",
     "SchedulerRow",
     "action_by_code",
     "action_by_id",
@@ -74,6 +76,7 @@ __all__ = [
     "guard_settings",
     "guards_of_exclusion",
     "job_of_run",
+    "job_waits_words",
     "launch_of_attempt",
     "launches_alive",
     "lines_due",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from apps.remediation.choices import ActionKind, LauncherKind
 from apps.remediation.selectors.rows import LaunchRow
-from apps.remediation.selectors.slurm import slurm_orders
+from apps.remediation.selectors.slurm import QueuedJob, slurm_orders
 from apps.runs.launcher import LauncherSetting
 from apps.runs.selectors import RunRow
 
@@ -22,7 +22,8 @@ SLURM_KEY = re.compile(r"slurm:(\d+)\.")
 class Plan:
     """What a command is made from. `nodes` are those an action puts out or takes back in; `drains`: a scheduler has them.
 
-    `start`: from where it goes on, in words, where that is no step that is known now.
+    `start`: from where it goes on, in words, where that is no step that is known now. `stops`: what is there is stopped
+    first. `queued`: the job that a scheduler put back by itself.
     """
 
     kind: str
@@ -37,6 +38,8 @@ class Plan:
     resume_step: int | None
     reason: str
     check: tuple[str, ...] = ()
+    stops: bool = False
+    queued: QueuedJob | None = None
 
 
 def orders_of(plan: Plan) -> list[str]:
@@ -47,7 +50,10 @@ def orders_of(plan: Plan) -> list[str]:
     if plan.setting.kind == LauncherKind.WEBHOOK:
         return [*lines, f"POST {plan.setting.url}  kind {plan.kind}, run {plan.run.slug}{_step_words(plan)}"]
     if plan.setting.kind == LauncherKind.SLURM:
-        return [*lines, *slurm_orders(plan.kind, plan.run, plan.setting, plan.exclude_nodes)]
+        orders = slurm_orders(
+            plan.kind, plan.run, plan.setting, plan.exclude_nodes, stops=plan.stops, queued=plan.queued
+        )
+        return [*lines, *orders]
     if plan.launch is not None:
         grace = f"SIGKILL after {plan.setting.stop_grace_s:g} s"
         lines.append(f"SIGTERM to the program of pid {plan.launch.pid}, {grace}")
@@ -89,7 +95,9 @@ def _slurm(plan: Plan, job: str) -> list[str]:
         return [shlex.join(["scancel", job])]
     if plan.kind != ActionKind.RESTART_RUN:
         return nodes
-    lines = [*nodes, shlex.join(["scontrol", "requeuehold", job])]
+    # A job that Slurm put back itself waits in the queue: it needs no requeue, and must not begin before its list is right.
+    hold = "requeuehold" if plan.queued is None else "hold"
+    lines = [*nodes, shlex.join(["scontrol", hold, job])]
     if plan.exclude_nodes:
         excluded = ",".join(plan.exclude_nodes)
         lines.append(shlex.join(["scontrol", "update", f"JobId={job}", f"ExcNodeList={excluded}"]))

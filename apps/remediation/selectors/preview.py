@@ -24,7 +24,8 @@ from apps.remediation.selectors.prices import (
 )
 from apps.remediation.selectors.rows import ActionRow, LaunchRow
 from apps.remediation.selectors.schedulers import scheduler_of
-from apps.remediation.selectors.slurm import slurm_happens, slurm_why_not
+from apps.remediation.selectors.slurm import QueuedJob, queued_job, slurm_happens, slurm_why_not
+from apps.remediation.selectors.stops import stops_first
 from apps.runs.choices import AttemptState, Trust
 from apps.runs.launcher import LauncherSetting, launcher_of
 from apps.runs.selectors import CheckpointRow, RunRow, attempt_by_id, checkpoints_of, run_by_id
@@ -50,7 +51,8 @@ class HappensRow:
 class Preview:
     """An action before it is asked for. `can` and `why_not` say whether Paceline could carry it out itself;
     `confirm` is the text to type, None where none is asked for; `spares` are nodes that stand free; `choose` asks for the
-    checkpoint where none can be trusted, empty where there is no need; `unsure` says that no save of the step is known."""
+    checkpoint where none can be trusted, empty where there is no need; `unsure` says that no save of the step is known;
+    `queued` is the job that a scheduler put back by itself, and what becomes of it."""
 
     kind: str
     run: RunRow | None
@@ -79,6 +81,7 @@ class Preview:
     held_by: ActionRow | None = None
     choose: str = ""
     unsure: str = ""
+    queued: QueuedJob | None = None
 
     @property
     def price(self) -> Price | None:
@@ -115,8 +118,9 @@ def action_preview(
     from_step: int | None = None,
     reason: str = "",
     moment: str = Moment.NOW,
+    requeued: str = "",
 ) -> Preview:
-    """Return what an action would do, cost and need.
+    """Return what an action would do, cost and need. `requeued`: what is to become of a job that waits, a `Requeued`.
 
     Raises:
         NotFound, Ambiguous: a node that is to be put out is unknown.
@@ -128,6 +132,8 @@ def action_preview(
     step = _from_step(run, kind, from_step)
     unsure = _unsure(run, kind, from_step)
     setting, wrong = _setting(run)
+    stops = run is not None and setting is not None and stops_first(kind, run, setting, requeued=requeued)
+    queued = _queued(kind, run, setting, requeued)
     launch = launch_of_attempt(run.attempt_id) if run is not None and run.attempt_id is not None else None
     pool = pool_of(cluster_id)
     adding = [row.id for row in exclude]
@@ -140,7 +146,7 @@ def action_preview(
     if kind == ActionKind.READMIT_NODE and node is not None and (asked := check_guard(node, now=now)) is not None:
         guards = [*guards, asked]
     how = check_of(cluster_id) if kind == ActionKind.CHECK_NODE else None
-    can, why_not = _can(kind, run, setting, launch, exclude)
+    can, why_not = _can(kind, run, setting, launch, exclude, stops=stops)
     if kind == ActionKind.CHECK_NODE and node is not None:
         why_not = check_why_not(node, how)
         can = not why_not
@@ -151,7 +157,7 @@ def action_preview(
         kind=kind,
         run=run,
         setting=setting,
-        launch=launch if run is not None and run.attempt_state == AttemptState.OPEN else None,
+        launch=launch if stops else None,
         drains=scheduler_of(cluster_id) is not None,
         start=start,
         attempt_key=attempt_by_id(run.attempt_id).key if run is not None and run.attempt_id is not None else "",
@@ -160,6 +166,8 @@ def action_preview(
         resume_step=step,
         reason=reason,
         check=how.command if how is not None else (),
+        stops=stops,
+        queued=queued,
     )
     return Preview(
         kind=kind,
@@ -175,7 +183,9 @@ def action_preview(
         loss_per_hour=pace_of(run).loss_per_hour if run is not None else None,
         guards=(_held_guard(held_by, run), *guards),
         blast=blast if adds else _taken_back(blast, pool, adding) if kind == ActionKind.READMIT_NODE else None,
-        happens=tuple(_happens(kind, run, exclude, start or step, setting, launch, moment, unsure)),
+        happens=tuple(
+            _happens(kind, run, exclude, start or step, setting, launch, moment, unsure, queued, stops=stops)
+        ),
         launcher=setting.kind if setting is not None else "",
         orders=tuple(orders_of(plan)),
         commands=tuple(commands_of(plan)),
@@ -189,7 +199,14 @@ def action_preview(
         held_by=held_by,
         choose=_choose(run, kind, step, moment),
         unsure=unsure,
+        queued=queued,
     )
+
+
+def _queued(kind: str, run: RunRow | None, setting: LauncherSetting | None, requeued: str) -> QueuedJob | None:
+    if run is None or setting is None or setting.kind != LauncherKind.SLURM or kind not in _STOPS:
+        return None
+    return queued_job(run, setting, wanted=requeued)
 
 
 def _choose(run: RunRow | None, kind: str, step: int | None, moment: str) -> str:
@@ -279,6 +296,8 @@ def _can(
     setting: LauncherSetting | None,
     launch: LaunchRow | None,
     exclude: Sequence[NodeRow],
+    *,
+    stops: bool,
 ) -> tuple[bool, str]:
     """Return whether Paceline could do it itself, and if not, why."""
     if kind in (ActionKind.EXCLUDE_NODE, ActionKind.READMIT_NODE, ActionKind.RECORD_DONE, ActionKind.CHECK_NODE):
@@ -291,7 +310,7 @@ def _can(
     if kind == ActionKind.CHECKPOINT_NOW:
         return False, f"The launcher “{words}” cannot ask a program for a save; choose “at the next save” instead."
     is_open = run.attempt_state == AttemptState.OPEN
-    if kind == ActionKind.STOP_RUN and not is_open:
+    if kind == ActionKind.STOP_RUN and not (is_open or stops):
         return False, "Nothing runs that could be stopped."
     if setting.kind == LauncherKind.SLURM and (why := slurm_why_not(kind, run, setting)):
         return False, why
@@ -347,6 +366,9 @@ def _happens(
     launch: LaunchRow | None,
     moment: str,
     unsure: str,
+    queued: QueuedJob | None,
+    *,
+    stops: bool,
 ) -> list[HappensRow]:
     names = names_short([row.name for row in exclude]) if exclude else ""
     if kind == ActionKind.EXCLUDE_NODE:
@@ -368,13 +390,19 @@ def _happens(
         rows.append(HappensRow("Wait until the attempt ends by itself", "a run that finished is not started again"))
     if exclude:
         rows.append(HappensRow(f"Put {names} out of service", "in the ledger, marked as ours"))
-    if run.attempt_state == AttemptState.OPEN:
+    if stops and queued is not None:
+        rows.append(HappensRow(f"Cancel job {queued.job.job_id}", "it has no nodes yet; reads back that it is gone"))
+    elif stops or run.attempt_state == AttemptState.OPEN:
         grace = f"{setting.stop_grace_s:g} s to leave, then it is killed" if setting is not None else ""
         small = f"{grace}; reads back that it is gone" if launch is not None else "by the launcher"
-        rows.append(HappensRow(f"Stop attempt {run.attempt_number}", small))
+        left = "" if run.attempt_state == AttemptState.OPEN else "what is left of "
+        rows.append(HappensRow(f"Stop {left}attempt {run.attempt_number}", small))
     if kind == ActionKind.RESTART_RUN:
         start = f"from step {step:,}" if isinstance(step, int) else step or "the program chooses its checkpoint"
         start += f": {unsure}" if unsure else ""
+        if queued is not None and queued.releases:
+            start = "the program chooses its checkpoint: a job that goes on cannot be told one"
+            rows.append(HappensRow(f"Release job {queued.job.job_id}", "it keeps its place in the queue"))
         rows.append(HappensRow(f"Start attempt {run.attempt_number + 1}", start))
         rows.append(HappensRow("Watch until it reports", "reads back from which step it went on"))
     return rows

@@ -161,7 +161,8 @@ class OrderInHand:
     """Everything a launcher needs to carry an order out. `launch` is what is to be stopped, where Paceline started it.
 
     For a scheduler: `mark` names the order there and nowhere else; `job_id` and `restarts` are the job, and the start of
-    it, that is to be stopped or followed; `exclude_known` every name of each node that is out, `excluded_before` those
+    it, that is to be stopped or followed; `releases` says that this job goes on though the launcher could submit another
+    one; `exclude_known` every name of each node that is out, `excluded_before` those
     that earlier orders kept this job from; `targets` the nodes of an order about nodes. `check`: the node to be checked.
     """
 
@@ -186,6 +187,7 @@ class OrderInHand:
     mark: str = ""
     job_id: int | None = None
     restarts: int | None = None
+    releases: bool = False
     exclude_known: tuple[frozenset[str], ...] = ()
     excluded_before: tuple[str, ...] = ()
     targets: tuple[NodeTarget, ...] = ()

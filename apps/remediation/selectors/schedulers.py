@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
+from apps.engine.readers.slurm import ENDED
 from apps.remediation.models import SchedulerJob, SchedulerSetting
 
 
@@ -59,6 +60,11 @@ class JobRow:
     def waits(self) -> bool:
         """Return whether it stands in the queue."""
         return self.state == "PENDING"
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether it had ended when it was last told of."""
+        return self.state in ENDED
 
 
 _JOB = re.compile(r"slurm:(\d{1,10})(?:\.(\d{1,9}))?(?![0-9])")

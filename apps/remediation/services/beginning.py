@@ -10,15 +10,15 @@ from apps.fleet.selectors import node_by_id
 from apps.fleet.services import exclusion_end, exclusion_open
 from apps.incidents.services import incidents_mitigated_by
 from apps.journal.services import Log
-from apps.remediation.choices import LEDGER, ActionKind, ActionState, Decision, LauncherKind, OrderKind
+from apps.remediation.choices import LEDGER, ActionKind, ActionState, Decision, OrderKind
 from apps.remediation.models import Action, ActionNode, Order
 from apps.remediation.selectors.checks import check_guard, check_of
 from apps.remediation.selectors.guards import GuardRow, guards_of_exclusion
 from apps.remediation.selectors.pool import pool_of
+from apps.remediation.selectors.stops import stops_first
 from apps.remediation.services.checking import check_note, check_order_create
 from apps.remediation.services.moving import action_move, milestone_add, scene_lock
 from apps.remediation.services.node_orders import node_order_create
-from apps.runs.choices import AttemptState
 from apps.runs.launcher import launcher_usable
 from apps.runs.selectors import run_by_id
 
@@ -41,10 +41,7 @@ def action_begin(log: Log, action: Action, *, now: datetime) -> None:
     if setting is None:
         action_move(log, action, ActionState.REFUSED, text="The run has no launcher any more.", now=now)
         return
-    # A webhook's receiver restarts as one thing: it is told once, and what ran ends when it has said yes.
-    stops = run.attempt_state == AttemptState.OPEN and (
-        setting.kind != LauncherKind.WEBHOOK or action.kind == ActionKind.STOP_RUN
-    )
+    stops = stops_first(action.kind, run, setting, requeued=action.options.get("requeued", ""))
     kind = OrderKind.STOP if stops else OrderKind.LAUNCH
     order_create(action, kind=kind, launcher=setting.kind, attempt_id=run.attempt_id if stops else None, now=now)
 

@@ -26,6 +26,7 @@ from apps.remediation.choices import (
     LauncherKind,
     OrderKind,
     OrderState,
+    Requeued,
 )
 from apps.remediation.models import Action, Order
 from apps.remediation.selectors.actions import launch_of_attempt
@@ -33,6 +34,8 @@ from apps.remediation.selectors.pool import PoolNode, exclude_names, pool_of
 from apps.remediation.selectors.prices import choice_needed, choice_words, resume_step_default
 from apps.remediation.selectors.rows import OrderInHand, order_key
 from apps.remediation.selectors.schedulers import job_named, scheduler_of
+from apps.remediation.selectors.slurm import submits
+from apps.remediation.selectors.stops import launch_beside
 from apps.remediation.services.beginning import guard_closed, nodes_exclude
 from apps.remediation.services.checking import check_in_hand, check_order_claim
 from apps.remediation.services.ending import BY, give_up
@@ -192,6 +195,7 @@ def _scheduler_facts(order: Order, pool: Sequence[PoolNode]) -> dict[str, Any]:
         "mark": order_mark(order),
         "job_id": job[0] if job is not None else None,
         "restarts": job[1] if job is not None else None,
+        "releases": releases(action),
         "exclude_known": tuple(node.names for node in pool if node.is_out),
         "excluded_before": tuple(sorted(before)),
     }
@@ -228,6 +232,9 @@ def _why_not(scene: OrderScene, setting: LauncherSetting | None, *, is_first: bo
         return f"Attempt {run.attempt_number} was started meanwhile; nothing was started beside it."
     elif is_open and order.launcher in OPENED_FIRST and run.attempt_id != order.attempt_id:
         return f"Attempt {run.attempt_number} is open; nothing was started beside it."
+    elif _starts_anew(setting, action) and (beside := launch_beside(run.id, order_id=order.pk)) is not None:
+        number = attempt_by_id(beside).number
+        return f"What was started as attempt {number} still lives; nothing was started beside it. Stop it, then look again."
     if is_first:
         if run.attempt_id != action.expected_attempt_id:
             return f"The run moved on to attempt {run.attempt_number}."
@@ -236,6 +243,18 @@ def _why_not(scene: OrderScene, setting: LauncherSetting | None, *, is_first: bo
         if action.kind == ActionKind.RESTART_RUN and (suspects := choice_needed(run, action.options.get("from_step"))):
             return choice_words(run, suspects)
     return ""
+
+
+def _starts_anew(setting: LauncherSetting, action: Action) -> bool:
+    """Return whether a start makes processes of its own, and is neither a receiver's nor somebody's job that goes on."""
+    if setting.kind == LauncherKind.SLURM:
+        return submits(setting) and not releases(action)
+    return setting.kind == LauncherKind.LOCAL
+
+
+def releases(action: Action) -> bool:
+    """Return whether a restart lets a job go on that its scheduler put back by itself."""
+    return bool(action.options.get("requeued") == Requeued.RELEASE)
 
 
 def _launch_prepare(scene: OrderScene, setting: LauncherSetting, *, now: datetime) -> str:
@@ -249,8 +268,8 @@ def _launch_prepare(scene: OrderScene, setting: LauncherSetting, *, now: datetim
         return ""
     if order.attempt_id is None:
         attempt_of_order(scene, now=now)
-    if setting.kind == LauncherKind.SLURM and not (setting.command or setting.script):
-        return ""  # somebody else's job has a token of its own
+    if setting.kind == LauncherKind.SLURM and not _starts_anew(setting, action):
+        return ""  # a job that goes on has a token of its own
     if order.token_id is not None:
         token_revoke(token_id=order.token_id, by=BY, source=Source.LAUNCHER, now=now)
     order.token_id, secret = token_create(

@@ -110,7 +110,9 @@ def stopped(log: Log, action: Action, order: Order, *, now: datetime) -> None:
     """Follow a stop that was carried out: the attempt is over, and a restart goes on to its start."""
     assert order.attempt_id is not None
     assert action.run is not None
-    attempt_close(action, order.attempt_id, now=now)
+    about = attempt_by_id(order.attempt_id)
+    if about.ended_at is None or about.ended_at > action.requested_at:
+        attempt_close(action, order.attempt_id, now=now)
     milestone_add(action, "stopped", text="stopped, read back", now=now)
     if action.kind == ActionKind.STOP_RUN:
         text = f"{action.run.slug} is stopped."

@@ -10,7 +10,7 @@ from apps.common.errors import BadRequest, Conflict, Forbidden, PacelineError
 from apps.common.ids import id_write
 from apps.fleet.choices import AtUntil
 from apps.fleet.selectors import NodeRow, exclusions_of
-from apps.remediation.choices import AT_A_SAVE, ActionKind, Decision, Moment
+from apps.remediation.choices import AT_A_SAVE, ActionKind, Decision, Moment, Requeued
 from apps.remediation.selectors.checks import check_guard
 from apps.remediation.selectors.preview import LONGEST_EXPIRY, Preview, action_preview
 from apps.remediation.selectors.prices import newest_save
@@ -96,6 +96,7 @@ class Options:
     until_at: datetime | None = None
     at_until: str = ""
     decision: str = ""
+    requeued: str = ""
 
     def stored(self) -> dict[str, Any]:
         """Return what the action keeps; the typed name is not worth keeping."""
@@ -109,6 +110,7 @@ class Options:
             "until_at": self.until_at.isoformat() if self.until_at is not None else None,
             "at_until": self.at_until,
             "decision": self.decision,
+            "requeued": self.requeued,
         }
         return {name: value for name, value in kept.items() if value not in (None, [], "")}
 
@@ -152,7 +154,13 @@ def options_read(given: Mapping[str, Any]) -> Options:
     at_until = given.get("at_until") or ""
     if at_until and at_until not in AtUntil.values:
         raise BadRequest(f"options.at_until: must be one of {', '.join(AtUntil.values)}.")
+    requeued = given.get("requeued") or ""
+    if requeued and requeued not in Requeued.values:
+        raise BadRequest(f"options.requeued: must be one of {', '.join(Requeued.values)}.")
+    if requeued == Requeued.RELEASE and step is not None:
+        raise BadRequest("options.from_step: a job that is released chooses its checkpoint by itself; use RESUBMIT.")
     return Options(
+        requeued=str(requeued),
         passed=passed,
         until_at=_until(given.get("until_at")),
         at_until=str(at_until),
@@ -194,11 +202,13 @@ def wish_checked(wish: Wish, *, now: datetime) -> Preview:
         from_step=wish.options.from_step,
         reason=wish.reason,
         moment=wish.options.when,
+        requeued=wish.options.requeued,
         now=now,
     )
     if wish.kind == ActionKind.RECORD_DONE:
         _check_by_hand(wish, now=now)
         return preview
+    _check_requeued(wish, preview)
     _check_save(wish, preview)
     if preview.held_by is not None:
         raise open_already(preview.held_by)
@@ -351,6 +361,22 @@ def _check_save(wish: Wish, preview: Preview) -> None:
     )
 
 
+def _check_requeued(wish: Wish, preview: Preview) -> None:
+    """Refuse a choice about a waiting job where there is none any more, or where it could not be followed."""
+    wanted, queued = wish.options.requeued, preview.queued
+    if not wanted:
+        return
+    if wish.kind != ActionKind.RESTART_RUN:
+        raise BadRequest("options.requeued: belongs to RESTART_RUN.")
+    if queued is None:
+        raise StateChanged("No job of this run waits in the queue any more; nothing was done. Look again.")
+    if wanted not in queued.may:
+        raise BadRequest(
+            f"options.requeued: the run's launcher has no command that could be submitted instead of job "
+            f"{queued.job.job_id}; it can only be released."
+        )
+
+
 def _check_by_hand(wish: Wish, *, now: datetime) -> None:
     if wish.options.done == ActionKind.CHECK_NODE and (wish.options.passed is None or wish.node is None):
         raise BadRequest("options.passed: say of which node the check was, and whether it passed.")
@@ -405,6 +431,8 @@ def wish_fields(wish: Wish, preview: Preview, *, now: datetime) -> dict[str, Any
 
 def _options_stored(wish: Wish, preview: Preview) -> dict[str, Any]:
     stored = wish.options.stored()
+    if preview.queued is not None and wish.kind == ActionKind.RESTART_RUN:
+        stored["requeued"] = preview.queued.chosen
     if wish.options.exclude_nodes:
         stored["exclude_nodes"] = [row.name for row in preview.exclude]
     if wish.options.when in AT_A_SAVE and wish.run is not None and wish.run.attempt_id is not None:

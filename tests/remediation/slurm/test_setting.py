@@ -89,8 +89,8 @@ class TestPreview:
 
         assert preview.can
         assert "requeued job 7 by itself already (restart 1)" in preview.happens[0].text
-        assert "never a second one" in preview.happens[0].small
-        assert preview.orders == ("requeue job 7", "add to its ExcNodeList", "release it, to begin in 2 s")
+        assert "a second one is never started" in preview.happens[0].small
+        assert preview.orders == ("release job 7, to begin in 2 s",)
 
     def test_without_a_scheduler_it_is_said_what_is_missing(
         self, make_run: Callable[..., Any], cluster: int, who: Any

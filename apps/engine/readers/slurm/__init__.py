@@ -12,12 +12,13 @@ from apps.engine.readers.slurm.hostlist import (
     hostlist_expand,
 )
 from apps.engine.readers.slurm.objects import objects_read
-from apps.engine.readers.slurm.records import Listing, SlurmJob, SlurmNode, Unread
+from apps.engine.readers.slurm.records import ENDED, Listing, SlurmJob, SlurmNode, Unread
 from apps.engine.readers.slurm.scontrol import jobs_read, nodes_read
 from apps.engine.readers.slurm.tables import accounting_read, nodes_table_read, summary_read
 from apps.engine.readers.slurm.times import SlurmTime, epoch_read, time_read
 
 __all__ = [
+    "ENDED",
     "HostlistMalformed",
     "HostlistTooLarge",
     "Listing",
