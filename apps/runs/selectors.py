@@ -18,6 +18,9 @@ from apps.fleet.selectors import nodes_by_id
 from apps.runs.choices import AttemptState, EndReason, RunState, StartedBy, Trust
 from apps.runs.models import Attempt, Checkpoint, Placement, Run, RunStatus
 
+ATTEMPTS_BACK = 50
+"""Of so many attempts it is known which nodes a run had before."""
+
 USABLE = (Trust.COMPLETE, Trust.VERIFIED)
 
 
@@ -414,6 +417,23 @@ def placement_of(attempt_id: int) -> PlacementRow | None:
         gpus=row.gpus,
         coords=row.coords,
     )
+
+
+def nodes_of_run(run_id: int, *, among: Collection[int]) -> set[int]:
+    """Return the nodes that a run has: those of its newest attempt, as far as it told, and of `among` those it had before.
+
+    An attempt whose ranks have not all said where they sit is taken together with the one before it.
+    """
+    placements = Placement.objects.filter(attempt__run_id=run_id)
+    newest: set[int] = set()
+    for nodes, node_ids in placements.order_by("-attempt_id").values_list("nodes", "node_ids")[:2]:
+        newest.update(node_ids)
+        if np.frombuffer(bytes(nodes), "<i8").all():
+            break
+    before = set(among) - newest
+    earlier = placements.filter(node_ids__overlap=list(before)).order_by("-attempt_id") if before else placements.none()
+    sat = {node_id for node_ids in earlier.values_list("node_ids", flat=True)[:ATTEMPTS_BACK] for node_id in node_ids}
+    return newest | (before & sat)
 
 
 def placement_version(attempt_id: int) -> int:

@@ -25,7 +25,7 @@ from apps.remediation.selectors.guards import guards_of_exclusion
 from apps.remediation.selectors.pool import pool_of
 from apps.remediation.services import guard_set, nodes_seen
 from apps.runs.selectors import run_by_id
-from apps.runs.services import StateChanged, attempt_end, run_put
+from apps.runs.services import RankPlace, StateChanged, attempt_end, attempt_open, placement_merge, run_put
 from apps.telemetry.models import DoorBeat
 from tests.remediation.test_proposals import find, hooked, proposals  # noqa: F401 - fixtures
 
@@ -336,6 +336,64 @@ class TestLimits:
         assert (blast.out_now, blast.nodes) == (0, 63)
         assert not all(row.holds for row in of_all)
 
+    def test_a_restart_forgets_nothing_that_was_taken_from_the_run_before(
+        self, make_run: Callable[..., Any], cluster: int, now: datetime
+    ) -> None:
+        ids = list(nodes_ensure(cluster_id=cluster, names=NAMES[:24], now=now).values())
+        run, holds = make_run("dense-7b", launcher={"kind": "SLURM"}), []
+        for n in range(4):
+            sits_on(run, f"slurm:1.{n}", ids[n : n + 20], now=now)  # each time one goes and a spare comes
+            guards, _ = guards_of_exclusion(
+                cluster_id=cluster, run=run_by_id(run.id), adding=[ids[n]], pool=pool_of(cluster), now=now
+            )
+            holds.append({row.name: row.holds for row in guards})
+            exclusion_open(node_id=ids[n], reason="hot", by_name="mia", origin="OURS", source="WEB", now=now)
+
+        assert [row["share_of_run"] for row in holds] == [True, True, False, False]
+
+    def test_an_attempt_that_has_not_told_where_it_sits_is_as_large_as_the_one_before(
+        self, make_run: Callable[..., Any], cluster: int, now: datetime
+    ) -> None:
+        ids = list(nodes_ensure(cluster_id=cluster, names=NAMES[:40], now=now).values())
+        run = make_run("dense-7b", launcher={"kind": "SLURM"})
+        sits_on(run, "slurm:1.0", ids[:40], now=now)
+        sits_on(run, "slurm:1.1", ids[:3], ranks=40, now=now)
+
+        guards, _ = guards_of_exclusion(
+            cluster_id=cluster, run=run_by_id(run.id), adding=ids[:4], pool=pool_of(cluster), now=now
+        )
+
+        assert {row.name: (row.have, row.most) for row in guards}["share_of_run"] == (4, 4)
+
+    def test_a_node_alone_is_put_out_within_the_share_of_the_run_that_works_on_it(
+        self, make_run: Callable[..., Any], ask: Callable[..., Any], cluster: int, now: datetime
+    ) -> None:
+        ids = list(nodes_ensure(cluster_id=cluster, names=NAMES[:4], now=now).values())
+        run = make_run("dense-7b", launcher={"kind": "SLURM"})
+        sits_on(run, "slurm:1.0", ids, now=now)
+        ask("EXCLUDE_NODE", node=ids[0])
+
+        with pytest.raises(services.GuardClosed) as error:
+            ask("EXCLUDE_NODE", node=ids[1])
+
+        assert error.value.facts == {"guard": "share_of_run", "after": 2, "limit": 1}
+
+    def test_what_the_site_put_out_takes_nothing_from_the_share(
+        self, make_run: Callable[..., Any], cluster: int, now: datetime
+    ) -> None:
+        ids = nodes_ensure(cluster_id=cluster, names=NAMES[:20], now=now)
+        run = make_run("dense-7b", launcher={"kind": "LOCAL", "command": ["/bin/true"], "nodes": NAMES[:20]})
+        for name in NAMES[:5]:
+            exclusion_open(node_id=ids[name], reason="fans", by_name="root", origin="OBSERVED", source="SLURM", now=now)
+
+        guards, blast = guards_of_exclusion(
+            cluster_id=cluster, run=run, adding=[ids["trn010"]], pool=pool_of(cluster), now=now
+        )
+
+        assert all(row.holds for row in guards)
+        assert "0 of 20 nodes of dense-7b are out, beside 5 by others" in guards[-1].text
+        assert blast.out_now == 5
+
     def test_naming_a_run_that_cannot_use_the_node_is_no_way_around_the_limit(
         self, make_run: Callable[..., Any], cluster: int, now: datetime
     ) -> None:
@@ -350,6 +408,15 @@ class TestLimits:
         )
 
         assert not all(row.holds for row in guards)
+
+
+def sits_on(run: Any, key: str, nodes: list[int], *, now: datetime, ranks: int | None = None) -> None:
+    """Open an attempt of a run with a rank on each of these nodes; `ranks` more than that have not told yet."""
+    row, _ = attempt_open(
+        run_id=run.id, key=key, world_size=ranks or len(nodes), by="t", source="API", now=now, force=True
+    )
+    places = [RankPlace(rank=rank, node_id=node, local_rank=0) for rank, node in enumerate(nodes)]
+    placement_merge(attempt_id=row.id, places=places)
 
 
 def door(*, since: datetime, beat: datetime) -> None:

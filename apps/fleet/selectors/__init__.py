@@ -6,12 +6,12 @@ from apps.fleet.selectors.ledger import (
     NoteRow,
     exclusion_by_code,
     exclusions_by_node,
-    exclusions_counted,
     exclusions_due,
     exclusions_of,
     ledger_count,
     ledger_pages,
     ledger_rows,
+    nodes_excluded,
     notes_of_node,
 )
 from apps.fleet.selectors.names import AliasRow, Doubt, NameBook, aliases_of, doubts_of, name_key
@@ -45,7 +45,6 @@ __all__ = [
     "doubts_of",
     "exclusion_by_code",
     "exclusions_by_node",
-    "exclusions_counted",
     "exclusions_due",
     "exclusions_of",
     "ledger_count",
@@ -55,6 +54,7 @@ __all__ = [
     "node_by_code",
     "node_by_id",
     "nodes_by_id",
+    "nodes_excluded",
     "nodes_of",
     "notes_of_node",
 ]

@@ -137,10 +137,10 @@ def exclusions_by_node(*, node_ids: Collection[int], since: datetime) -> dict[in
     return {row["node_id"]: row["n"] for row in rows.annotate(n=Count("id"))}
 
 
-def exclusions_counted(*, cluster_id: int, since: datetime, among: Collection[int] | None = None) -> int:
-    """Return how many exclusions of ours began in a cluster since a moment, ended ones included; `among` these nodes alone."""
+def nodes_excluded(*, cluster_id: int, since: datetime) -> list[int]:
+    """Return the node of each exclusion of ours that began in a cluster since a moment, ended ones included."""
     found = Exclusion.objects.filter(node__cluster_id=cluster_id, began_at__gte=since, origin=ExclusionOrigin.OURS)
-    return (found if among is None else found.filter(node_id__in=list(among))).count()
+    return list(found.values_list("node_id", flat=True))
 
 
 def exclusions_due(*, now: datetime, exclusion_id: int | None = None, limit: int = 200) -> list[ExclusionRow]:

@@ -4,11 +4,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from apps.fleet.selectors import exclusions_counted
+from apps.fleet.selectors import nodes_excluded
 from apps.remediation.models import Guard
 from apps.remediation.selectors.pool import PoolNode
 from apps.runs.limits import limit_value
-from apps.runs.selectors import RunRow, placement_of
+from apps.runs.selectors import RunRow, nodes_of_run, runs_by_id
 
 WINDOW_S = 24 * 3600
 EXCLUSIONS_PER_WINDOW = 6
@@ -76,23 +76,28 @@ def confirmation_needed(run: RunRow) -> bool:
 def guards_of_exclusion(
     *, cluster_id: int, run: RunRow | None, adding: Collection[int], pool: Sequence[PoolNode], now: datetime
 ) -> tuple[list[GuardRow], Blast]:
-    """Return the guards of putting the nodes `adding` out, and how far it reaches; nodes already out add nothing."""
+    """Return the guards of putting the nodes `adding` out, and how far it reaches; nodes already out add nothing.
+
+    Where no run is named, the share of each run counts that works on one of them.
+    """
     limits = guard_settings(cluster_id)
     out = {node.id for node in pool if node.is_out}
+    ours = {node.id for node in pool if node.is_ours}
     new = set(adding) - out
-    usable = run_nodes(run, pool) if run is not None else set()
-    since = now - timedelta(seconds=limits.window_s)
+    lately = nodes_excluded(cluster_id=cluster_id, since=now - timedelta(seconds=limits.window_s))
+    put_out = ours | set(lately)
+    usable = run_nodes(run, pool, put_out=put_out) if run is not None else set()
     # A node that this run cannot use takes nothing away from what may be put out of it.
-    used = exclusions_counted(cluster_id=cluster_id, since=since, among=usable or None)
+    used = sum(node in usable for node in lately) if usable else len(lately)
     guards = []
     counted = new & usable if usable else new
     if counted:
         guards.append(_window_guard(used, adding=len(counted), limits=limits))
     if others := new - counted:
-        all_used = exclusions_counted(cluster_id=cluster_id, since=since)
-        guards.append(_window_guard(all_used, adding=len(others), limits=limits))
-    if run is not None and usable and new:
-        guards.append(_share_guard(run, usable=usable, out=out, new=new, limits=limits))
+        guards.append(_window_guard(len(lately), adding=len(others), limits=limits))
+    for one, nodes in [(run, usable)] if run is not None else _working_on(new, pool, put_out=put_out):
+        if nodes and new:
+            guards.append(_share_guard(one, usable=nodes, ours=ours, out=out, new=new, limits=limits))
     about = usable or {node.id for node in pool}
     most = min(_share_most(usable, limits), len(about)) if usable else limits.exclusions_per_window
     words = _limits_words(
@@ -104,13 +109,24 @@ def guards_of_exclusion(
     return guards, blast
 
 
-def run_nodes(run: RunRow, pool: Sequence[PoolNode]) -> set[int]:
-    """Return the nodes that a run can use: those its launcher names, else those its newest attempt sat on."""
+def run_nodes(run: RunRow, pool: Sequence[PoolNode], *, put_out: Collection[int]) -> set[int]:
+    """Return the nodes that a run can use: those its launcher names, else those its newest attempt sits on.
+
+    put_out: nodes that are missing from every attempt since they were put out, and count all the same where an earlier
+    one sat on them: else each restart would forget what was taken from the run before.
+    """
     names = set(run.launcher.get("nodes") or ())
     if names:
         return {node.id for node in pool if names & node.names}
-    placement = placement_of(run.attempt_id) if run.attempt_id is not None else None
-    return set(placement.node_ids) if placement is not None else set()
+    return nodes_of_run(run.id, among=put_out)
+
+
+def _working_on(
+    nodes: Collection[int], pool: Sequence[PoolNode], *, put_out: Collection[int]
+) -> list[tuple[RunRow, set[int]]]:
+    """Return the runs whose open attempts sit on these nodes, each with the nodes it can use."""
+    busy = {run_id for node in pool if node.id in nodes for run_id in node.open_runs}
+    return [(run, run_nodes(run, pool, put_out=put_out)) for run in runs_by_id(busy).values()]
 
 
 def _share_most(usable: Collection[int], limits: GuardSettings) -> int:
@@ -139,11 +155,17 @@ def _window_guard(used: int, *, adding: int, limits: GuardSettings) -> GuardRow:
     return GuardRow(name="exclusions_per_window", holds=after <= most, text=text, have=after, most=most)
 
 
-def _share_guard(run: RunRow, *, usable: set[int], out: set[int], new: set[int], limits: GuardSettings) -> GuardRow:
+def _share_guard(
+    run: RunRow, *, usable: set[int], ours: set[int], out: set[int], new: set[int], limits: GuardSettings
+) -> GuardRow:
+    """Return whether a run loses no more of its nodes by us than it may; what others put out is theirs to answer for."""
     most = _share_most(usable, limits)
-    before, after = len(out & usable), len((out | new) & usable)
+    before, after = len(ours & usable), len((ours | new) & usable)
+    theirs = len((out - ours) & usable)
+    others = f", beside {theirs} by others" if theirs else ""
     text = (
-        f"{before} of {_nodes(len(usable))} of {run.slug} {'are' if before != 1 else 'is'} out, at most {most} at once"
+        f"{before} of {_nodes(len(usable))} of {run.slug} {'are' if before != 1 else 'is'} out{others}, at most {most} "
+        "at once"
     )
     if after > most:
         text += f"; this would make it {after}"

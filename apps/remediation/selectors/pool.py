@@ -3,13 +3,17 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from apps.fleet.models import Node, NodeAlias
+from django.db.models import Exists, OuterRef
+
+from apps.fleet.choices import ExclusionOrigin
+from apps.fleet.models import Exclusion, Node, NodeAlias
 from apps.runs.launcher import LauncherSetting
 
 
 @dataclass(frozen=True, slots=True)
 class PoolNode:
-    """A node. `names` are its own name and its aliases; `scheduler_state` is empty where no scheduler told of it."""
+    """A node. `names` are its own name and its aliases; `is_ours`: it is out by a line of our own in the ledger;
+    `scheduler_state` is empty where no scheduler told of it."""
 
     id: int
     names: frozenset[str]
@@ -17,6 +21,7 @@ class PoolNode:
     is_out: bool
     open_runs: tuple[int, ...]
     scheduler_state: str = ""
+    is_ours: bool = False
 
     @property
     def is_free(self) -> bool:
@@ -34,7 +39,8 @@ def pool_of(cluster_id: int) -> list[PoolNode]:
     aliases: dict[int, list[str]] = {}
     for node_id, alias in NodeAlias.objects.filter(cluster_id=cluster_id).values_list("node_id", "name"):
         aliases.setdefault(node_id, []).append(alias)
-    rows = Node.objects.filter(cluster_id=cluster_id).order_by("name")
+    line = Exclusion.objects.filter(pk=OuterRef("status__exclusion_id"), origin=ExclusionOrigin.OURS)
+    rows = Node.objects.filter(cluster_id=cluster_id).annotate(is_ours=Exists(line)).order_by("name")
     return [
         PoolNode(
             id=node_id,
@@ -43,9 +49,10 @@ def pool_of(cluster_id: int) -> list[PoolNode]:
             is_out=exclusion_id is not None,
             open_runs=tuple(open_runs),
             scheduler_state=said or "",
+            is_ours=is_ours,
         )
-        for node_id, name, exclusion_id, open_runs, said in rows.values_list(
-            "pk", "name", "status__exclusion_id", "status__open_runs", "status__scheduler_state"
+        for node_id, name, exclusion_id, open_runs, said, is_ours in rows.values_list(
+            "pk", "name", "status__exclusion_id", "status__open_runs", "status__scheduler_state", "is_ours"
         )
     ]
 
