@@ -24,7 +24,7 @@ from apps.remediation import launchers, selectors, services, tasks
 from apps.remediation.launchers import wrapper
 from apps.remediation.launchers.processes import process_name, process_named, process_own
 from apps.remediation.models import Action, Launch, Order
-from apps.remediation.selectors import launch_of_attempt, launches_alive
+from apps.remediation.selectors import Outcome, launch_of_attempt, launches_alive
 from apps.runs.selectors import attempt_by_id, attempts_of, run_by_id
 from apps.runs.services import (
     CheckpointFact,
@@ -680,6 +680,36 @@ class TestHardCases:
         assert done.state == "FAILED"
         assert "/no/such/program" in done.outcome
         assert done.outcome.endswith("Before that: stopped.")
+        assert run_by_id(running.id).state == "GAVE_UP"
+
+    def test_a_launcher_that_is_away_after_the_stop_is_asked_for_ten_minutes(
+        self, running: Any, ask: Callable[..., Any], work: Callable[..., Any]
+    ) -> None:
+        asked = ask("RESTART_RUN", running)
+        stop = services.order_claim(order_id=asked.orders[0].id, now=datetime.now(UTC))
+        assert stop is not None
+        done = launchers.order_carry_out(stop)
+        services.order_settle(order_id=stop.id, claim=stop.claim, outcome=done, now=datetime.now(UTC))
+        moment, away = datetime.now(UTC), Outcome("UNAVAILABLE", "it does not answer")
+
+        def tried(until: datetime) -> str:
+            nonlocal moment
+            while True:
+                order = Order.objects.filter(action_id=asked.id).latest("pk")
+                if order.state != "WAITING" or order.not_before > until:
+                    return selectors.action_by_id(asked.id).state
+                moment = max(order.not_before, moment)
+                taken = services.order_claim(order_id=order.pk, now=moment)
+                assert taken is not None
+                services.order_settle(order_id=order.pk, claim=taken.claim, outcome=away, now=moment)
+
+        began = moment
+        after = [tried(began + timedelta(minutes=minutes)) for minutes in (1, 9, 11)]
+
+        assert after == ["RUNNING", "RUNNING", "FAILED"]
+        row = selectors.action_by_id(asked.id)
+        assert "was not available" in row.outcome
+        assert "Before that: stopped" in row.outcome
         assert run_by_id(running.id).state == "GAVE_UP"
 
     def test_a_restart_at_the_end_of_the_attempt_starts_the_next_one_after_a_crash(

@@ -206,8 +206,15 @@ def _buttons(node: NodeRow, runs: list[RunRow], *, who: Principal, now: datetime
     here = reverse("node-action-new", args=[node.cluster, node.name])
     if node.exclusion_id is not None:
         line = exclusions_of(node_id=node.id, open_only=True)[:1]
-        if line and line[0].origin != "OURS":
-            off = off or f"off: put out by {line[0].by_name or 'the site'}; Paceline lifts only its own"
+        theirs = bool(line) and line[0].origin != "OURS"
+        if theirs:
+            shut = off or f"off: put out by {line[0].by_name or 'the site'}; Paceline lifts only its own"
+            also = "stays out when the site gives it back; the site's own reason is not touched"
+            return [
+                ActButton("Keep it out too…", also, f"{here}?kind=EXCLUDE_NODE", False, off),
+                ActButton("Take back into service…", "not ours to lift", f"{here}?kind=READMIT_NODE", False, shut),
+                _check_button(node, here, who=who),
+            ]
         asked = check_guard(node, now=now)
         shut = f"off: {asked.text}" if asked is not None and not asked.holds else ""
         back = ActButton(

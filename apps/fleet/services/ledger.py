@@ -26,13 +26,15 @@ def exclusion_open(
     """Put a node out of service in our ledger; return the line. The first reason is kept: a second call changes nothing.
 
     Where the time until which it was to be out is over as it begins, people are asked; it is not taken back by itself.
+    A node that the site put out may be wanted out by us too: the line that was observed ends with that word, and ours
+    goes on when the site gives the node back.
 
     Raises:
         Conflict: the node is out already (the facts name the line).
     """
     with recording(now=now) as log:
         status = _status_locked(node_id)
-        if status.exclusion_id is not None:
+        if status.exclusion_id is not None and not (origin == ExclusionOrigin.OURS and _joined(status, by_name, now)):
             raise Conflict("This node is out already; its first reason is kept.", exclusion=status.exclusion_id)
         over = ""
         if until_at is not None and until_at <= now:
@@ -160,6 +162,14 @@ def ledger_note(
         )
         node_status_update(node_id=node_id)
         return row.pk
+
+
+def _joined(status: NodeStatus, by_name: str, now: datetime) -> bool:
+    """End what was observed in favour of a line of our own; return whether there was such a line."""
+    assert status.exclusion_id is not None
+    observed = Exclusion.objects.filter(pk=status.exclusion_id, ended_at=None, origin=ExclusionOrigin.OBSERVED)
+    why = "still out there; from here on we keep it out too, see the next line"
+    return bool(observed.update(ended_at=now, ended_by_name=by_name[:150], ended_reason=why))
 
 
 def _status_locked(node_id: int) -> NodeStatus:

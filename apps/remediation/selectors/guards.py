@@ -76,14 +76,14 @@ def confirmation_needed(run: RunRow) -> bool:
 def guards_of_exclusion(
     *, cluster_id: int, run: RunRow | None, adding: Collection[int], pool: Sequence[PoolNode], now: datetime
 ) -> tuple[list[GuardRow], Blast]:
-    """Return the guards of putting the nodes `adding` out, and how far it reaches; nodes already out add nothing.
+    """Return the guards of putting the nodes `adding` out, and how far it reaches; nodes that we keep out already add nothing.
 
     Where no run is named, the share of each run counts that works on one of them.
     """
     limits = guard_settings(cluster_id)
     out = {node.id for node in pool if node.is_out}
     ours = {node.id for node in pool if node.is_ours}
-    new = set(adding) - out
+    new = set(adding) - ours
     lately = nodes_excluded(cluster_id=cluster_id, since=now - timedelta(seconds=limits.window_s))
     put_out = ours | set(lately)
     usable = run_nodes(run, pool, put_out=put_out) if run is not None else set()

@@ -5,7 +5,7 @@ from datetime import datetime
 from apps.common.errors import Conflict
 from apps.common.tasks import queue_on_commit
 from apps.fleet.choices import AtUntil, ExclusionOrigin
-from apps.fleet.models import NodeStatus
+from apps.fleet.models import Exclusion, NodeStatus
 from apps.fleet.selectors import node_by_id
 from apps.fleet.services import exclusion_end, exclusion_open
 from apps.incidents.services import incidents_mitigated_by
@@ -70,8 +70,9 @@ def guard_closed(action: Action, *, now: datetime) -> GuardRow | None:
 
 
 def nodes_exclude(action: Action, *, now: datetime) -> list[int]:
-    """Put the nodes that an action names out of service; return those that were not out before."""
-    free = NodeStatus.objects.filter(pk__in=_nodes(action), exclusion_id=None).order_by("pk")
+    """Put the nodes that an action names out of service; return those that we did not keep out before."""
+    lines = Exclusion.objects.filter(node_id__in=_nodes(action), ended_at=None, origin=ExclusionOrigin.OURS)
+    free = NodeStatus.objects.filter(pk__in=_nodes(action)).exclude(pk__in=lines.values("node_id")).order_by("pk")
     new = list(free.values_list("pk", flat=True))
     until = action.options.get("until_at")
     for node_id in new:

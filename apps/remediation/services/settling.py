@@ -38,6 +38,12 @@ from apps.runs.services import attempt_end, attempt_rekey, status_update
 BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 20.0)
 """Pauses before an unavailable launcher is asked again; after the last one Paceline gives up and says so."""
 
+STANDS_S = 600.0
+"""A run that this very action stopped stands until it is started: its launcher is asked for so long, as a controller that
+is being updated is away for minutes."""
+
+STANDS_PAUSE_S = 30.0
+
 LOOK_AGAIN_S = 0.25
 READ_BACK_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 STOP_SLACK_S = 20.0
@@ -206,15 +212,26 @@ def _going_on(log: Log, scene: OrderScene, outcome: Outcome, now: datetime) -> N
 def _unavailable(log: Log, scene: OrderScene, outcome: Outcome, now: datetime) -> None:
     order = scene.order
     _certain(log, scene, outcome, now)
-    if order.tries > len(BACKOFF_S):
+    pause_s = _pause_s(order, now)
+    if pause_s is None:
         _order_over(log, scene, OrderState.FAILED, outcome, now)
         give_up(log, scene, f"The launcher was not available in {order.tries} tries: {outcome.text}.", now)
         return
     order.state, order.error = OrderState.WAITING, outcome.text
-    order.not_before = now + timedelta(seconds=BACKOFF_S[order.tries - 1])
+    order.not_before = now + timedelta(seconds=pause_s)
     order.save()
-    text = f"The launcher is not available ({outcome.text}); asked again in {BACKOFF_S[order.tries - 1]:g} s"
+    text = f"The launcher is not available ({outcome.text}); asked again in {pause_s:g} s"
     action_log(log, scene.action, kind="order.settled", text=text, order=order.pk, order_state=order.state)
+
+
+def _pause_s(order: Order, now: datetime) -> float | None:
+    """Return after how long an unavailable launcher is asked again, None if it was asked often enough."""
+    if order.tries <= len(BACKOFF_S):
+        return BACKOFF_S[order.tries - 1]
+    since = now - timedelta(seconds=STANDS_S)
+    stopped = Order.objects.filter(action_id=order.action_id, kind=OrderKind.STOP, state=OrderState.DONE)
+    stands = order.kind == OrderKind.LAUNCH and stopped.filter(settled_at__gte=since).exists()
+    return STANDS_PAUSE_S if stands else None
 
 
 def _refused(log: Log, scene: OrderScene, outcome: Outcome, now: datetime) -> None:

@@ -394,6 +394,8 @@ def _check_node(kind: str, node: NodeRow, decision: str = "") -> None:
         return
     if kind == ActionKind.EXCLUDE_NODE and node.exclusion_id is not None:
         line = exclusions_of(node_id=node.id, open_only=True)[0]
+        if line.origin != "OURS":
+            return  # the site's drain stays the site's; that we want it out as well is a line of our own
         raise NodeStateDiffers(
             f"{node.name} is out already: {line.by_name}, “{line.reason}”. The first reason is kept.",
             exclusion=id_write("exc", line.id),

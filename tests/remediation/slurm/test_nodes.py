@@ -50,6 +50,33 @@ class TestDrain:
         assert THEIRS in row.outcome
         assert exclusions_of(node_id=node)[0].origin == "OURS"
 
+    def test_what_we_want_out_too_stays_out_when_the_site_gives_it_back(
+        self,
+        set_slurm: Slurm,
+        nodes: Callable[..., list[int]],
+        ask: Callable[..., Any],
+        work: Callable[..., Any],
+        read: Callable[..., Any],
+    ) -> None:
+        (node,) = nodes("node2")
+        drained(set_slurm, "node2")
+        read()
+
+        row = work(ask("EXCLUDE_NODE", node=node, reason="ECC errors on GPU 2 since noon").id)
+        read()
+        between = set_slurm.node("node2")
+        set_slurm.scontrol("update", "nodename=node2", "state=resume")
+        read()
+
+        assert row.state == "SUCCEEDED"
+        assert "already by root" in row.outcome
+        assert between.reason == THEIRS
+        ours, theirs = exclusions_of(node_id=node)
+        assert (ours.origin, ours.reason, ours.ended_at) == ("OURS", "ECC errors on GPU 2 since noon", None)
+        assert (theirs.origin, theirs.reason, theirs.by_name) == ("OBSERVED", THEIRS, "root")
+        assert "we keep it out too" in theirs.ended_reason
+        assert [drift.kind for drift in drifts_open(node_id=node)] == ["IN_SERVICE"]
+
     def test_what_slurm_cannot_do_is_said_and_the_ledger_stands(
         self, set_slurm: Slurm, nodes: Callable[..., list[int]], ask: Callable[..., Any], work: Callable[..., Any]
     ) -> None:
