@@ -50,7 +50,7 @@ def batch_run(cases: Sequence[Case], folder: Path) -> list[Result]:
 
 def prepare(house: House, cases: Iterable[Case]) -> None:
     """Make the runs, and start those that are to be stopped or started again."""
-    running = []
+    running, foreign = [], []
     for case in cases:
         folder = house.run_folder(case.slug)
         folder.mkdir()
@@ -59,12 +59,22 @@ def prepare(house: House, cases: Iterable[Case]) -> None:
         if case.launcher == plan.LEDGER:
             opened = {"key": case.slug, "world_size": 1, "nodes": [f"node-{case.slug}"]}
             house.insist("POST", f"runs/{case.slug}/attempts", opened)
+        elif case.wish == "requeue":
+            house.foreign_submit(case.slug)
+            foreign.append(case.slug)
         elif case.wish in ("restart", "stop"):
             wish = {"kind": "RESTART_RUN", "run": case.slug, "reason": REASON}
             made = house.insist("POST", "actions", wish, **{"Idempotency-Key": f"first-{case.slug}"})
             running.append(made["id"])
     for action in running:
         is_running(house, action)
+    for slug in foreign:
+        house.wait(
+            lambda slug=slug: house.insist("GET", f"runs/{slug}")["state"] == "RUNNING",  # type: ignore[misc]
+            f"the job of {slug} to report",
+            180,
+            step_s=0.2,
+        )
 
 
 def is_running(house: House, action: str) -> None:
@@ -84,6 +94,8 @@ def launcher(house: House, case: Case) -> dict[str, object]:
     if case.launcher == plan.LOCAL:
         command = [sys.executable, "-I", "-S", str(HERE / "program.py"), folder]
         return {"kind": "LOCAL", "command": command, "directory": folder, "stop_grace_s": 6}
+    if case.wish == "requeue":
+        return {"kind": "SLURM"}
     if case.launcher == plan.SLURM:
         command = ["--ntasks=1", sys.executable, "-I", "-S", str(HERE / "program.py"), folder]
         return {"kind": "SLURM", "command": command, "directory": folder, "stop_grace_s": 6}

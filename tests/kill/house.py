@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -88,6 +89,19 @@ class House:
         self.slurm.start()
         self.insist("PUT", "runs/in-slurm", {"cluster": "slurm"})
         self.insist("PUT", "clusters/slurm/scheduler", {"conf": str(self.slurm.conf), "poll_s": 2})
+
+    def foreign_submit(self, slug: str) -> None:
+        """Submit a run's job as somebody other than Paceline does."""
+        assert self.slurm is not None
+        told = {
+            "PACELINE_URL": self.url,
+            "PACELINE_TOKEN": self.report_token,
+            "PACELINE_RUN": slug,
+            "PACELINE_ATTEMPT_KEY": "slurm:$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}",
+        }
+        lines = [f'export {name}="{value}"' for name, value in told.items()]
+        program = [sys.executable, "-I", "-S", str(HERE / "program.py"), str(self.run_folder(slug))]
+        self.slurm.submit("\n".join([*lines, f"exec {shlex.join(program)}"]), "--ntasks=1", "--requeue", name=slug)
 
     def receiver_start(self) -> None:
         program = str(HERE / "program.py")

@@ -35,8 +35,13 @@ STAGES: dict[tuple[str, str], tuple[str, ...]] = {
     (LEDGER, "exclude"): (ASKED,),
     (SLURM, "start"): (BEFORE_CLAIM, IN_CLAIM, AFTER_CLAIM, AFTER_CALL, AFTER_SETTLE),
     (SLURM, "restart"): (BEFORE_CLAIM, IN_CLAIM, AFTER_CLAIM, AFTER_CALL, BEFORE_READ_BACK, AFTER_SETTLE),
+    (SLURM, "requeue"): (BEFORE_CLAIM, IN_CLAIM, AFTER_CLAIM, AFTER_CALL, BEFORE_READ_BACK, AFTER_SETTLE),
     (SLURM, "stop"): (BEFORE_CLAIM, AFTER_CLAIM, BEFORE_READ_BACK),
+    (SLURM, "cancel"): (BEFORE_CLAIM, IN_CLAIM),
 }
+
+RESTARTS = ("restart", "requeue")
+"""What stops something and starts it again; `requeue` is about a job that somebody else submitted."""
 
 VICTIMS = ("orders", "postgres", "valkey", "web", "launcher", "supervisor", "beat", "watch", "fold", "slow")
 """`launcher` is the scheduler's or the launcher's own process: a local program's wrapper, the receiver, slurmctld."""

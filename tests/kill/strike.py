@@ -107,7 +107,7 @@ class Strike:
         """Which order of the action this is about."""
         early = self.case.stage in (plan.BEFORE_CLAIM, plan.IN_CLAIM, plan.BEFORE_READ_BACK)
         early |= self.case.launcher == plan.SLURM and self.case.stage == plan.AFTER_CLAIM
-        stops = self.case.wish == "stop" or (self.case.wish == "restart" and early)
+        stops = self.case.wish == "stop" or (self.case.wish in plan.RESTARTS and early)
         return "STOP" if stops and (self.case.launcher != plan.WEBHOOK or self.case.wish == "stop") else "LAUNCH"
 
     def action(self) -> int:

@@ -119,7 +119,9 @@ def _as_said(facts: Facts, last: ActionFact) -> list[str]:
         wrong.append("the stop succeeded, and the program lives")
     if last.state == "CANCELLED" and (last.began or (last.orders and last.orders[-1].state != "CANCELLED")):
         wrong.append("a cancelled action has an order that was handed out")
-    by_paceline = facts.case.launcher in (plan.LOCAL, plan.SLURM)
+    # A job of somebody else is known as a launch of ours only once it was started again.
+    by_paceline = facts.case.wish != "requeue" or last.state == "SUCCEEDED"
+    by_paceline &= facts.case.launcher in (plan.LOCAL, plan.SLURM)
     if by_paceline and last.state in OVER and facts.launches_alive != len(facts.alive):
         wrong.append(f"{len(facts.alive)} programs live, {facts.launches_alive} launches are known to")
     return wrong
