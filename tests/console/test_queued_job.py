@@ -13,7 +13,9 @@ from apps.engine.readers.slurm import SlurmJob, SlurmTime
 from apps.remediation.models import Action
 from apps.remediation.services.jobs import jobs_seen
 from apps.runs.services import attempt_open
+from tests.console.browser import chromium
 from tests.console.test_confirm_pages import hidden
+from tests.console.test_people_in_browser import come
 
 pytestmark = pytest.mark.django_db
 COMMAND = ["--nodes=2", "srun", "python", "train.py"]
@@ -115,3 +117,27 @@ class TestConfirming:
         assert answer.status_code == 409
         assert "The run moved on" in answer.text
         assert not Action.objects.exists()
+
+
+@pytest.mark.browser
+def test_what_is_chosen_changes_the_page_and_nothing_that_was_written(
+    live_site: Any, put_back: Any, make_user: Any
+) -> None:
+    make_user("OPERATOR", "operator")
+    put_back({"kind": "SLURM", "command": COMMAND})
+    with chromium() as browser:
+        reader = come(browser, live_site, "operator", TestConfirming.ADDRESS)
+        page = reader.page
+        page.fill("#reason", "its nodes are free again")
+
+        page.check("input[value=RELEASE]")
+        page.wait_for_function("() => document.querySelector('#go').innerText === 'Release job 7'")
+        released = page.inner_text("#radius")
+        page.check("input[value=RESUBMIT]")
+        page.wait_for_function("() => document.querySelector('#go').innerText === 'Cancel and submit anew'")
+
+        assert "release job 7, to begin in 2 s" in released
+        assert "scancel job 7" in page.inner_text("#radius")
+        assert page.input_value("#reason") == "its nodes are free again"
+        assert page.is_enabled("#go")
+        assert reader.errors == []

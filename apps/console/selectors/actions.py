@@ -215,8 +215,12 @@ def _downtime(preview: Preview) -> str:
 
 
 def _column(price: Price, preview: Preview, *, chosen: bool, now: datetime, least: Price | None) -> MomentColumn:
+    told = preview.queued is None or not preview.queued.releases
     head, small = {
-        Moment.NOW: ("Right now", f"back to {words.whole(price.from_step)}" if price.from_step is not None else ""),
+        Moment.NOW: (
+            "Right now",
+            f"back to {words.whole(price.from_step)}" if told and price.from_step is not None else "",
+        ),
         Moment.CHECKPOINT_FIRST: (
             "Checkpoint first",
             f"stop at about {words.whole(price.stop_step)}" if price.stop_step is not None else "",
