@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from apps.engine.readers.slurm import SlurmJob
 from apps.remediation.launchers.slurm_cli import SlurmCli
 from apps.remediation.launching import LaunchRefused, LaunchUnavailable
-from apps.remediation.selectors.jobs import JobOfRun, jobs_left, jobs_of_cluster, something_awaited
+from apps.remediation.selectors.jobs import JobOfRun, jobs_expected, jobs_left, jobs_of_cluster, something_awaited
 from apps.remediation.selectors.schedulers import SchedulerRow
 from apps.remediation.services.jobs import job_forgotten, job_left_seen, jobs_seen
 from apps.remediation.services.nodes import nodes_seen
@@ -25,7 +25,8 @@ def scheduler_look(where: SchedulerRow, *, now: datetime) -> bool:
         nodes = cli.nodes()
         wanted = jobs_of_cluster(where.cluster_id, now=now)
         left = jobs_left(where.cluster_id)
-        jobs = cli.jobs(*sorted({row.job_id for row in wanted} | {row.job_id for row in left}))
+        asked = {row.job_id for row in wanted} | {row.job_id for row in left} | set(jobs_expected(where.cluster_id))
+        jobs = cli.jobs(*sorted(asked))
         again = [row for row in wanted if _was_put_back(row, jobs)]
         missing = [row for row in wanted if row.job_id not in jobs]
         starts = cli.accounted(*{row.job_id for row in (*again, *missing)})

@@ -104,6 +104,25 @@ def jobs_of_cluster(cluster_id: int, *, now: datetime) -> list[JobOfRun]:
     return rows
 
 
+def jobs_expected(cluster_id: int) -> dict[int, int]:
+    """Return the runs, by job, that name a job as theirs (`external_id`) which none of their attempts is yet.
+
+    Of such a run nobody may ever report: its attempts begin and end by the scheduler's word alone.
+    """
+    rows = RunStatus.objects.filter(run__cluster_id=cluster_id, run__external_id__startswith="slurm:").exclude(
+        attempt_state=AttemptState.OPEN
+    )
+    named = {run_id: job_named("", external_id) for run_id, external_id in rows.values_list("pk", "run__external_id")}
+    newest = Attempt.objects.filter(pk__in=rows.exclude(attempt_id=None).values("attempt_id"))
+    last = {run_id: job_named(key, job) for run_id, key, job in newest.values_list("run_id", "key", "external_id")}
+    found = {}
+    for run_id, job in named.items():
+        before = last.get(run_id)
+        if job is not None and (before is None or before[0] < job[0]):
+            found[job[0]] = run_id
+    return found
+
+
 def jobs_left(cluster_id: int) -> list[JobLeft]:
     """Return the jobs that Paceline submitted for earlier attempts and that it has not seen to end, by launch.
 

@@ -13,7 +13,7 @@ from apps.journal.choices import Source
 from apps.journal.services import recording
 from apps.remediation.choices import LaunchState, OrderKind
 from apps.remediation.models import Launch, Order, SchedulerJob
-from apps.remediation.selectors.jobs import JobLeft, JobOfRun, jobs_of_cluster
+from apps.remediation.selectors.jobs import JobLeft, JobOfRun, jobs_expected, jobs_of_cluster
 from apps.remediation.selectors.rows import LaunchFact
 from apps.remediation.services.watching import launch_noted
 from apps.runs.choices import AttemptState, Authority, EndReason
@@ -59,8 +59,11 @@ def jobs_seen(
     accounting knows.
     """
     known = {row.job_id: row for row in jobs_of_cluster(cluster_id, now=now)}
+    expected = jobs_expected(cluster_id)
     taken = 0
     for job in jobs:
+        if job.id in expected and job.id not in known:
+            taken += _first_seen(expected[job.id], job, now=now)
         if (row := known.get(job.id)) is not None:
             taken += _job_seen(cluster_id, row, job, down=set(down), before=(earlier or {}).get(job.id), at=at, now=now)
     return taken
@@ -89,6 +92,22 @@ def job_left_seen(*, left: JobLeft, job: SlurmJob | None, now: datetime) -> None
         launch_noted(launch_id=left.launch_id, fact=LaunchFact(gone=True), now=now)
     elif job.is_over:
         _end(left.attempt_id, left.launch_id, job, now=now)
+
+
+def _first_seen(run_id: int, job: SlurmJob, *, now: datetime) -> bool:
+    """Open the attempt of a run that named this job as its own, once it has nodes; whoever reports as it later finds it."""
+    if not job.runs:
+        return False
+    attempt_open(
+        run_id=run_id,
+        key=f"slurm:{job.id}.{job.restarts or 0}",
+        external_id=f"slurm:{job.id}",
+        world_size=None,
+        by=BY,
+        source=Source.LAUNCHER,
+        now=now,
+    )
+    return True
 
 
 def _job_seen(

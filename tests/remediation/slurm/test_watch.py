@@ -17,7 +17,7 @@ from apps.remediation.selectors import scheduler_of
 from apps.remediation.services.jobs import jobs_seen
 from apps.remediation.services.nodes import nodes_seen
 from apps.runs.selectors import attempts_of, run_by_id
-from apps.runs.services import attempt_open
+from apps.runs.services import attempt_open, run_put
 from tests.remediation.conftest import is_watched
 from tests.remediation.slurm.conftest import FOREVER
 from tests.remediation.slurm.test_submit import job_of, running
@@ -154,6 +154,55 @@ class TestEnds:
         assert (launch.state, launch.exit_status) == ("GONE", 3)
         assert ended(run) == ("CRASHED", "SCHEDULER")
         assert ApiToken.objects.get(pk=launch.token_id).revoked_at is not None
+
+
+class TestRunsThatNameTheirJob:
+    def test_their_attempts_begin_and_end_by_slurms_word_and_a_reporter_finds_them(
+        self, make_run: Callable[..., Any], set_slurm: Slurm, read: Callable[..., Any]
+    ) -> None:
+        job_id = set_slurm.submit(FOREVER)
+        run = make_run("dense-7b", external_id=f"slurm:{job_id}")
+        running(set_slurm, job_id)
+
+        read()
+        begun = run_by_id(run.id)
+        _, is_new = attempt_open(
+            run_id=run.id,
+            key=f"slurm:{job_id}.0.batch/abc",
+            external_id=f"slurm:{job_id}",
+            world_size=2,
+            by="rank 0",
+            source="API",
+            now=datetime.now(UTC),
+        )
+        set_slurm._run("scancel", str(job_id))
+        wait_for(lambda: set_slurm.job(job_id).is_over, "the job to end")
+        read()
+        read()
+
+        assert (begun.state, begun.attempt_number) == ("STARTING", 1)
+        assert not is_new
+        assert ended(run) == ("CANCELLED", "SCHEDULER")
+        assert len(attempts_of(run.id)) == 1
+
+    def test_a_job_that_waits_is_no_attempt_yet_and_a_later_one_is_the_next(
+        self, make_run: Callable[..., Any], cluster: int, now: datetime
+    ) -> None:
+        run = make_run("dense-7b", external_id="slurm:7")
+
+        def seen(job: SlurmJob) -> list[str]:
+            moment = datetime.now(UTC)
+            jobs_seen(cluster_id=cluster, jobs=[job], at=moment, now=moment)
+            return [attempt.key for attempt in reversed(attempts_of(run.id))]
+
+        waits = seen(SlurmJob(7, "PENDING"))
+        runs = seen(SlurmJob(7, "RUNNING", nodes="n1"))
+        over = seen(SlurmJob(7, "FAILED", nodes="n1"))
+        run_put(slug="dense-7b", cluster_id=cluster, fields={"external_id": "slurm:9"}, by="t", source="API", now=now)
+        following = seen(SlurmJob(9, "RUNNING", nodes="n1"))
+
+        assert (waits, runs, over) == ([], ["slurm:7.0"], ["slurm:7.0"])
+        assert following == ["slurm:7.0", "slurm:9.0"]
 
 
 class TestRequeues:
