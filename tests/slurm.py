@@ -100,6 +100,11 @@ class Slurm:
         if number == signal.SIGKILL:
             self.children.pop("slurmctld").wait()
 
+    def saved(self) -> None:
+        """Wait until the controller has written its jobs down, or has nothing to write: it does so within five seconds."""
+        state, asked = self.folder / "state" / "job_state", time.time()
+        wait_for(lambda: state.exists() and state.stat().st_mtime >= asked, "the jobs to be saved", 7, or_else=False)
+
     def node_start(self, name: str) -> None:
         """Start a node's daemon."""
         (self.folder / "spool" / name).mkdir(parents=True, exist_ok=True)

@@ -55,7 +55,7 @@ class Strike:
         elif self.case.launcher == plan.WEBHOOK:
             self.house.receiver_kill()
         elif self.house.slurm is not None and self.case.launcher == plan.SLURM:
-            self.house.slurm.controller_signal(signal.SIGKILL)
+            self.house.slurm_kill()
         elif pid := self.wrapper or self.wrapper_now():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -257,6 +257,8 @@ def after_claim(strike: Strike) -> Iterator[None]:
             yield
         return
     if strike.case.launcher == plan.SLURM:
+        assert strike.house.slurm is not None
+        strike.house.slurm.saved()  # a stopped one cannot write any more
         with strike.house.slurm_paused():
             strike.ask()
             strike.order_is("state = 'CLAIMED'", "handed out")

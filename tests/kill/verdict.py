@@ -35,10 +35,15 @@ class OrderFact:
     state: str
     error: str
     key: str = ""
+    job: str = ""
 
     @property
     def known_as(self) -> str:
         return self.key or f"order:{self.code}"
+
+    def started(self, key: str) -> bool:
+        """Return whether what lives under a key is what this order started; a job reports under its own key."""
+        return key == self.known_as or (bool(self.job) and key.startswith(f"slurm:{self.job}."))
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,8 @@ def _never_double(facts: Facts) -> list[str]:
     did = Counter(words[1] for words in facts.evidence if words[0] == "did")
     wrong += [f"{code} was done {count} times" for code, count in did.items() if count > 1]
     for action in facts.actions:
-        starts = sum(begun[order.known_as] for order in action.orders if order.kind == "LAUNCH")
+        launches = [order for order in action.orders if order.kind == "LAUNCH"]
+        starts = sum(count for key, count in begun.items() if any(order.started(key) for order in launches))
         if starts > 1:
             wrong.append(f"action {action.id} started {starts} programs")
         if action.state in NOTHING and not action.began and starts:
@@ -112,9 +118,10 @@ def _never_lost(facts: Facts) -> list[str]:
 def _as_said(facts: Facts, last: ActionFact) -> list[str]:
     """What the action says must be what is so."""
     wrong = []
-    key = next((order.known_as for order in reversed(last.orders) if order.kind == "LAUNCH"), "")
-    if last.kind == "RESTART_RUN" and last.state == "SUCCEEDED" and facts.alive != (key,):
-        wrong.append(f"the restart succeeded, and what lives is {facts.alive}, not {key}")
+    launch = next((order for order in reversed(last.orders) if order.kind == "LAUNCH"), None)
+    lives = launch is not None and [launch.started(key) for key in facts.alive] == [True]
+    if last.kind == "RESTART_RUN" and last.state == "SUCCEEDED" and not lives:
+        wrong.append(f"the restart succeeded, and what lives is {facts.alive}, not {launch.known_as if launch else ''}")
     if last.kind == "STOP_RUN" and last.state == "SUCCEEDED" and facts.alive:
         wrong.append("the stop succeeded, and the program lives")
     if last.state == "CANCELLED" and (last.began or (last.orders and last.orders[-1].state != "CANCELLED")):
@@ -147,14 +154,18 @@ def facts_of(house: House, case: Case) -> Facts:
     orders: dict[int, list[OrderFact]] = {}
     about = "(SELECT id FROM runs_run WHERE slug = %s)"
     named = "(SELECT id FROM fleet_node WHERE name = %s)"
-    for action, order, kind, state, error, key in house.sql(
-        "SELECT o.action_id, o.id, o.kind, o.state, o.error, coalesce(t.key, '') FROM remediation_order o JOIN"
+    for action, order, kind, state, error, key, job in house.sql(
+        "SELECT o.action_id, o.id, o.kind, o.state, o.error, coalesce(t.key, ''), CASE o.launcher WHEN 'SLURM' THEN"
+        " coalesce(o.receipt->>'receipt', '') ELSE '' END FROM remediation_order o JOIN"
         " remediation_action a ON a.id = o.action_id LEFT JOIN runs_attempt t ON t.id = o.attempt_id AND o.kind = 'LAUNCH'"
         f" WHERE a.run_id = {about} OR a.node_id = {named} ORDER BY o.id",
         slug,
         node,
     ):
-        orders.setdefault(action, []).append(OrderFact(id_write("ord", order), kind, state, error, key))
+        # Of a job that is put back its other starts are no starts of this order.
+        orders.setdefault(action, []).append(
+            OrderFact(id_write("ord", order), kind, state, error, key, "" if case.wish == "requeue" else job)
+        )
     actions = [
         ActionFact(pk, kind, state, outcome, began is not None, tuple(orders.get(pk, ())))
         for pk, kind, state, outcome, began in house.sql(
