@@ -32,6 +32,7 @@ TASKS: dict[str, str] = {
     "telemetry.inbox_fold": "fold",
     "telemetry.cluster_fold": "fold",
     "diagnosis.windows_evaluate": "watch",
+    "remediation.policies_consider": "watch",
     "remediation.order_run": "orders",
     "remediation.order_look": "orders",
     "remediation.check_run": "slow",

@@ -6,12 +6,17 @@ from django.db import models
 from apps.diagnosis.choices import AnswerKind, CloseReason, FindingState
 from apps.runs.models import Attempt, Run
 
+CALLS_FOR_ACTION = models.Q(state=FindingState.OPEN, certainty="CONFIRMED", muted_for_good=False) & ~models.Q(
+    proposal_kind="NONE"
+)
+"""What is open, sure, not dismissed, and says what to do."""
+
 
 class Finding(models.Model):
     """One verdict about one subject of one attempt; it keeps its row to the end.
 
     `version` grows with every change that matters to others; `absorbed_version` and `considered_version` are how far
-    incidents and remediation have read it."""
+    incidents and remediation have read it. `considered_at`: when remediation looked last, in whatever version."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE)
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE)
@@ -45,6 +50,7 @@ class Finding(models.Model):
     version = models.IntegerField(default=1)
     absorbed_version = models.IntegerField(default=0)
     considered_version = models.IntegerField(default=0)
+    considered_at = models.DateTimeField(null=True)
     muted_until_at = models.DateTimeField(null=True)
     muted_for_good = models.BooleanField(default=False)
     mute_reason = models.TextField(blank=True)
@@ -67,6 +73,13 @@ class Finding(models.Model):
                 condition=models.Q(absorbed_version__lt=models.F("version")),
                 name="diagnosis_finding_unread",
             ),
+            models.Index(
+                fields=["id"],
+                condition=models.Q(considered_version__lt=models.F("version")),
+                name="diagnosis_finding_unconsidered",
+            ),
+            # What a proposal may yet come of: few rows, however many were found in months.
+            models.Index(fields=["considered_at"], condition=CALLS_FOR_ACTION, name="diagnosis_finding_calls"),
         ]
 
 

@@ -2,13 +2,17 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import F, Q, QuerySet
 
 from apps.common.errors import NotFound
-from apps.diagnosis.models import DetectorState, Finding
+from apps.diagnosis.models import CALLS_FOR_ACTION, DetectorState, Finding
+from apps.runs.choices import Mode
+
+SET_IN = timedelta(seconds=10)
+"""Between the moment that somebody who sets a run notes, and the one at which others can read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,7 @@ class FindingRow:
     incident_id: int | None
     version: int
     considered_version: int
+    considered_at: datetime | None
     muted_until_at: datetime | None
     muted_for_good: bool
     mute_reason: str
@@ -131,6 +136,27 @@ def findings_unconsidered(*, limit: int) -> list[FindingRow]:
     return _rows(Finding.objects.filter(considered_version__lt=F("version")).order_by("pk")[:limit])
 
 
+def findings_to_reconsider(
+    *, now: datetime, looked_before: datetime, run_ids: Collection[int], without: Collection[int], limit: int
+) -> list[FindingRow]:
+    """Return findings that call for an action of which remediation may think otherwise by now, the longest unlooked at first.
+
+    Of the newest attempts of runs that are not only observed: those nobody looked at since `looked_before`, since their
+    run was set anew, or since their quiet ended, and all of the runs `run_ids`; but for those named in `without`.
+    """
+    due = (
+        Q(considered_at=None)
+        | Q(considered_at__lte=looked_before)
+        | Q(run__updated_at__gt=F("considered_at") - SET_IN)
+        | Q(muted_until_at__gt=F("considered_at"))
+        | Q(run_id__in=list(run_ids))
+    )
+    found = Finding.objects.filter(CALLS_FOR_ACTION, due, run__status__attempt_id=F("attempt_id"))
+    found = found.filter(Q(run__mode__in=(Mode.PROPOSE, Mode.ACT)) | ~Q(run__modes={}))
+    found = found.filter(Q(muted_until_at=None) | Q(muted_until_at__lte=now), considered_version__gte=F("version"))
+    return _rows(found.exclude(pk__in=list(without)).order_by(F("considered_at").asc(nulls_first=True), "pk")[:limit])
+
+
 def detectors_of(attempt_id: int) -> list[DetectorRow]:
     """Return what each detector said last about an attempt, by cause."""
     rows = DetectorState.objects.filter(attempt_id=attempt_id).exclude(cause__startswith="_").order_by("cause")
@@ -184,6 +210,7 @@ def _rows(found: QuerySet[Finding]) -> list[FindingRow]:
             incident_id=row.incident_id,
             version=row.version,
             considered_version=row.considered_version,
+            considered_at=row.considered_at,
             muted_until_at=row.muted_until_at,
             muted_for_good=row.muted_for_good,
             mute_reason=row.mute_reason,

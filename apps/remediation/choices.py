@@ -37,6 +37,9 @@ class ActionState(TextChoices):
 OPEN = (ActionState.REQUESTED, ActionState.RUNNING, ActionState.UNCERTAIN)
 """An action in one of these holds its run and every node it names."""
 
+SETTLES = (ActionState.DISMISSED, ActionState.SUCCEEDED)
+"""Ends of a proposal after which the same is not proposed for the same finding again: turned down, or carried out."""
+
 ACTION_TOKENS: dict[str, str] = {
     ActionState.PROPOSED: "info",
     ActionState.REQUESTED: "busy",

@@ -7,6 +7,7 @@ from apps.fleet.models import Cluster, Node
 from apps.journal.choices import Source
 from apps.remediation.choices import (
     OPEN,
+    SETTLES,
     ActionKind,
     ActionState,
     CheckKind,
@@ -79,6 +80,12 @@ class Action(models.Model):
                 condition=models.Q(state__in=(*OPEN, ActionState.PROPOSED)),
                 name="remediation_action_live",
             ),
+            models.Index(
+                fields=["proposal_key"],
+                condition=models.Q(state__in=SETTLES) & ~models.Q(proposal_key=""),
+                name="remediation_action_settles",
+            ),
+            models.Index(fields=["ended_at"], name="remediation_action_ended"),
         ]
 
 

@@ -113,7 +113,16 @@ def launches_trim(**_later: Any) -> None:
     launchers.launches_trim(now=now())
 
 
+@shared_task(name="remediation.policies_consider")
+def policies_consider(**_later: Any) -> None:
+    """Consider what changed among the findings, as soon as it was absorbed."""
+    services.findings_consider(now=now())
+
+
 @shared_task(name="remediation.policies_sweep")
 def policies_sweep(**_later: Any) -> None:
-    """Consider what changed among the findings."""
-    services.findings_consider(now=now())
+    """Do the same by the clock; then look again at what may call for another answer by now."""
+    moment = now()
+    with sweeping("some findings could not be considered") as each:
+        duties = (services.findings_consider, services.findings_reconsider)
+        each(duties, lambda consider: consider(now=moment))

@@ -158,6 +158,48 @@ def reports() -> Callable[..., None]:
     return report
 
 
+@pytest.fixture
+def hooked(make_run: Callable[..., Any], make_attempt: Callable[..., Any]) -> Any:
+    """A run that is set to propose, and runs on trn001 and trn002."""
+    from apps.runs.selectors import run_by_id
+
+    run = make_run("dense-7b", launcher={"kind": "WEBHOOK", "url": "http://127.0.0.1:9/"}, mode="PROPOSE")
+    make_attempt(run)
+    return run_by_id(run.id)
+
+
+@pytest.fixture
+def find(hooked: Any, now: datetime) -> Callable[..., Any]:
+    """Open a confirmed finding about trn001 that proposes its exclusion."""
+    from apps.diagnosis.models import Finding
+
+    def make(**more: Any) -> Any:
+        given: dict[str, Any] = {
+            "run_id": hooked.id,
+            "attempt_id": hooked.attempt_id,
+            "cause": "thermal_throttle",
+            "class_name": "COMPUTE",
+            "level": "CRITICAL",
+            "certainty": "CONFIRMED",
+            "subject": {"kind": "NODE", "node": "trn001"},
+            "subject_key": "NODE:trn001",
+            "place_key": "NODE:trn001",
+            "score": 1.2,
+            "score_meaning": "times its peers",
+            "found_at": now,
+            "coverage_have": 8,
+            "coverage_of": 8,
+            "verdict": "trn001 throttles on heat",
+            "why": "w",
+            "next": "n",
+            "proposal_kind": "EXCLUDE_NODE",
+            "proposal_node": "trn001",
+        }
+        return Finding.objects.create(**{**given, **more})
+
+    return make
+
+
 def is_watched(row: Any) -> bool:
     """Return whether all orders of an action are done and it waits for the program to report."""
     return (

@@ -1,6 +1,5 @@
 """Many nodes at once are one shared cause; after a pause nothing acts on what was so before it."""
 
-# ruff: noqa: F811 - fixtures of another file
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -27,7 +26,7 @@ from apps.remediation.services import guard_set, nodes_seen
 from apps.runs.selectors import run_by_id
 from apps.runs.services import RankPlace, StateChanged, attempt_end, attempt_open, placement_merge, run_put
 from apps.telemetry.models import DoorBeat
-from tests.remediation.test_proposals import find, hooked, proposals  # noqa: F401 - fixtures
+from tests.remediation.test_proposals import proposals
 
 pytestmark = pytest.mark.django_db
 AWAY = frozenset({"NOT_RESPONDING"})

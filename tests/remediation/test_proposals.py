@@ -18,44 +18,6 @@ from apps.telemetry.models import DoorBeat
 from tests.remediation.conftest import REASON
 
 
-@pytest.fixture
-def hooked(make_run: Callable[..., Any], make_attempt: Callable[..., Any]) -> Any:
-    run = make_run("dense-7b", launcher={"kind": "WEBHOOK", "url": "http://127.0.0.1:9/"}, mode="PROPOSE")
-    make_attempt(run)
-    return run_by_id(run.id)
-
-
-@pytest.fixture
-def find(hooked: Any, now: datetime) -> Callable[..., Finding]:
-    """Open a confirmed finding about trn001 that proposes its exclusion."""
-
-    def make(**more: Any) -> Finding:
-        given: dict[str, Any] = {
-            "run_id": hooked.id,
-            "attempt_id": hooked.attempt_id,
-            "cause": "thermal_throttle",
-            "class_name": "COMPUTE",
-            "level": "CRITICAL",
-            "certainty": "CONFIRMED",
-            "subject": {"kind": "NODE", "node": "trn001"},
-            "subject_key": "NODE:trn001",
-            "place_key": "NODE:trn001",
-            "score": 1.2,
-            "score_meaning": "times its peers",
-            "found_at": now,
-            "coverage_have": 8,
-            "coverage_of": 8,
-            "verdict": "trn001 throttles on heat",
-            "why": "w",
-            "next": "n",
-            "proposal_kind": "EXCLUDE_NODE",
-            "proposal_node": "trn001",
-        }
-        return Finding.objects.create(**{**given, **more})
-
-    return make
-
-
 def proposals() -> list[Any]:
     return selectors.actions_of(states=["PROPOSED"])
 

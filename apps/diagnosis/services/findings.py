@@ -200,11 +200,11 @@ def finding_absorbed(*, finding_id: int, version: int, incident_id: int | None) 
     row.update(absorbed_version=version, incident_id=incident_id)
 
 
-def finding_considered(*, finding_id: int, version: int) -> bool:
-    """Note that remediation has considered a finding up to `version`; False if somebody else did."""
-    return bool(
-        Finding.objects.filter(pk=finding_id, considered_version__lt=version).update(considered_version=version)
-    )
+def finding_considered(*, finding_id: int, version: int, looked_at: datetime | None, now: datetime) -> bool:
+    """Note that remediation has considered a finding in `version`; False if somebody else did, who began when it had been
+    looked at last at `looked_at`, too."""
+    unlooked = Finding.objects.filter(pk=finding_id, considered_version__lte=version, considered_at=looked_at)
+    return bool(unlooked.update(considered_version=version, considered_at=now))
 
 
 def said_of(cause: str, subject: Mapping[str, Any]) -> str:

@@ -190,7 +190,7 @@ class Accept(ActionDoor):
 
 
 class Dismiss(ActionDoor):
-    """Turning a proposal down."""
+    """Turning a proposal down: the same is not proposed again for what was found until now."""
 
     scopes = {"POST": OPERATE}
 

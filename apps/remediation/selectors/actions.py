@@ -7,7 +7,7 @@ from django.db.models import F, Q, QuerySet
 
 from apps.common.errors import NotFound
 from apps.common.ids import id_read
-from apps.remediation.choices import OPEN, ActionState, LauncherKind, LaunchState, OrderKind, OrderState
+from apps.remediation.choices import OPEN, SETTLES, ActionState, LauncherKind, LaunchState, OrderKind, OrderState
 from apps.remediation.models import Action, ActionNode, Launch, Order
 from apps.remediation.selectors.rows import ActionRow, HeldOrder, LaunchRow, action_row, launch_row
 from apps.runs.selectors import AttemptRow, attempts_open
@@ -99,6 +99,28 @@ def proposals_overtaken(*, limit: int = 1000) -> list[int]:
     open_ones = Action.objects.filter(state=ActionState.PROPOSED, run__isnull=False)
     late = open_ones.exclude(expected_attempt_id=F("run__status__attempt_id"))
     return list(late.order_by("pk").values_list("pk", flat=True)[:limit])
+
+
+def findings_proposed() -> list[int]:
+    """Return the findings for which a proposal waits, in no order."""
+    waiting = Action.objects.filter(state=ActionState.PROPOSED, finding_id__isnull=False)
+    return [int(finding_id or 0) for finding_id in waiting.values_list("finding_id", flat=True)]
+
+
+def runs_acted_on(*, since: datetime) -> list[int]:
+    """Return the runs of which an action or a proposal has ended since a moment, by row."""
+    over = Action.objects.filter(ended_at__gte=since, run_id__isnull=False)
+    return [int(run_id or 0) for run_id in over.order_by("run_id").values_list("run_id", flat=True).distinct()]
+
+
+def proposal_settled(*, key: str, kind: str, since: datetime) -> bool:
+    """Return whether people turned a proposal of this key and kind down, or had it carried out, since a moment."""
+    return Action.objects.filter(proposal_key=key, kind=kind, state__in=SETTLES, ended_at__gte=since).exists()
+
+
+def proposal_in_hand(*, run_id: int, key: str) -> bool:
+    """Return whether what a proposal of this key said is being done at this moment."""
+    return Action.objects.filter(run_id=run_id, state__in=OPEN, proposal_key=key).exists()
 
 
 def orders_due(*, now: datetime, limit: int = 1000) -> list[int]:

@@ -8,7 +8,7 @@ from apps.remediation.services.leaving import attempts_left_end
 from apps.remediation.services.moving import ActionMoved
 from apps.remediation.services.nodes import nodes_seen
 from apps.remediation.services.ordering import order_claim, order_look_claim
-from apps.remediation.services.proposing import finding_consider, findings_consider
+from apps.remediation.services.proposing import finding_consider, findings_consider, findings_reconsider
 from apps.remediation.services.requesting import action_request
 from apps.remediation.services.scheduling import SchedulerFields, scheduler_set
 from apps.remediation.services.settings import command_copied, guard_set
@@ -58,6 +58,7 @@ __all__ = [
     "exclusion_keep",
     "finding_consider",
     "findings_consider",
+    "findings_reconsider",
     "guard_set",
     "jobs_seen",
     "launch_noted",

@@ -115,7 +115,8 @@ def action_accept(
 
 
 def action_dismiss(*, principal: Principal, action_id: int, reason: str, now: datetime) -> ActionRow:
-    """Turn a proposal down, with the reason; a repeat changes nothing.
+    """Turn a proposal down, with the reason; a repeat changes nothing. The same is not proposed again for what was found
+    until now; the finding stays open and goes on telling.
 
     Raises:
         BadRequest: no reason. ActionMoved: it is no proposal any more.

@@ -8,16 +8,23 @@ from apps.common.access import SYSTEM
 from apps.common.errors import NotFound
 from apps.common.sweeps import sweeping
 from apps.diagnosis.choices import FindingState
-from apps.diagnosis.selectors import FindingRow, finding_by_id, findings_of, findings_unconsidered
+from apps.diagnosis.selectors import (
+    FindingRow,
+    finding_by_id,
+    findings_of,
+    findings_to_reconsider,
+    findings_unconsidered,
+)
 from apps.diagnosis.services import finding_considered
 from apps.engine.estimates.retry_chains import Decision, Next, retry_decision
-from apps.fleet.selectors import NodeRow, node_by_code
+from apps.fleet.selectors import NodeRow, exclusions_of, node_by_code
 from apps.incidents.services import SHARED, TOGETHER, nodes_down_together
 from apps.journal.choices import Source, StreamKey
 from apps.journal.selectors import events_latest
 from apps.journal.services import Log, recording
 from apps.remediation.choices import ActionKind, ActionState, Moment
 from apps.remediation.models import Action
+from apps.remediation.selectors.actions import findings_proposed, proposal_in_hand, proposal_settled, runs_acted_on
 from apps.remediation.selectors.commands import names_short
 from apps.remediation.selectors.preview import action_preview
 from apps.remediation.services.moving import action_lock, action_log, action_move, action_words, milestone, nodes_name
@@ -30,6 +37,15 @@ PROPOSAL_LIFE = timedelta(hours=6)
 """Evidence that is older than a shift has to be looked at anew."""
 
 AT_ONCE = 200
+
+AGAIN = timedelta(seconds=60)
+"""So long what came of a look stands where nothing shows that another would end otherwise: what a look costs at most."""
+
+AGAIN_AT_ONCE = 50
+"""Findings that one sweep looks at again: what is left over is the first that the next one looks at."""
+
+HELD_BY = (ActionKind.RESTART_RUN, ActionKind.STOP_RUN)
+"""Open actions of a run beside which nothing is proposed: what comes of them decides whether it is called for."""
 
 WITHHELD = "proposal.withheld"
 EACH_ITS_OWN = frozenset({"compute_straggler"})
@@ -45,14 +61,33 @@ def findings_consider(*, now: datetime) -> int:
         return len(each(findings_unconsidered(limit=AT_ONCE), lambda row: finding_consider(finding_id=row.id, now=now)))
 
 
+def findings_reconsider(*, now: datetime) -> int:
+    """Consider again what may end otherwise than when it was looked at, though the finding is the same; return how many.
+
+    The run was set to propose, a snooze ended, a proposal expired, another action is out of the way: looked at with the
+    next sweep. What else may have changed (an exclusion, who else is down) is found within AGAIN.
+    """
+    since = now - AGAIN
+    with sweeping("some findings could not be considered again") as each:
+        rows = findings_to_reconsider(
+            now=now,
+            looked_before=since,
+            run_ids=runs_acted_on(since=since),
+            without=findings_proposed(),
+            limit=AGAIN_AT_ONCE,
+        )
+        return len(each(rows, lambda row: finding_consider(finding_id=row.id, now=now)))
+
+
 def finding_consider(*, finding_id: int, now: datetime) -> None:
     """Propose what a confirmed finding calls for, where the run's mode allows it; take back what no longer holds."""
     with recording(now=now) as log:
         finding = finding_by_id(finding_id)
         if just_blind(run_by_id(finding.run_id), now=now):
             return  # considered with a later sweep, when what was missed has been heard
-        # The version is written first: of two who consider the same version one goes on.
-        if not finding_considered(finding_id=finding_id, version=finding.version):
+        # Written first: of two who consider it as it was looked at last one goes on.
+        looked_at = finding.considered_at
+        if not finding_considered(finding_id=finding_id, version=finding.version, looked_at=looked_at, now=now):
             return
         run = run_by_id(finding.run_id)
         wanted = _wanted(finding, run, now=now)
@@ -107,7 +142,7 @@ def _withhold(log: Log, finding: FindingRow, run: RunRow, names: list[str], *, n
         if other.cause == finding.cause and _near(other, finding):
             _take_back(log, action_id, other, now=now, why=why)
     said = events_latest(StreamKey.run(run.id), limit=1, kinds=[WITHHELD])
-    if said and now - said[0].recorded_at <= TOGETHER:
+    if said and said[0].recorded_at >= min(now - TOGETHER, finding.found_at):
         return
     shown = names_short(names if len(names) <= 4 else [*names[:3], f"{len(names) - 3} more"])
     text = f"No node is proposed to be excluded: {why} ({finding.cause}: {shown}). Look for what they have in common."
@@ -160,6 +195,12 @@ def _propose(
 ) -> None:
     if Action.objects.filter(proposal_key=key, state=ActionState.PROPOSED).exists():
         return
+    if (
+        run.open_action_kind in HELD_BY
+        or proposal_in_hand(run_id=run.id, key=key)
+        or _settled(finding, kind, node, key)
+    ):
+        return
     names = [node.name] if node is not None and kind == ActionKind.RESTART_RUN else []
     preview = action_preview(kind=kind, run=run, node=node, exclude_nodes=names, now=now)
     action = Action(
@@ -196,6 +237,16 @@ def _propose(
     except IntegrityError:
         return
     action_log(log, action, kind="action.proposed", text=text, finding=finding.id, cause=finding.cause)
+
+
+def _settled(finding: FindingRow, kind: str, node: NodeRow | None, key: str) -> bool:
+    """Return whether people have decided about this since it was found: turned it down, had it done, put the node back."""
+    if proposal_settled(key=key, kind=kind, since=finding.found_at):
+        return True
+    if node is None or kind != ActionKind.EXCLUDE_NODE:
+        return False
+    newest = exclusions_of(node_id=node.id, limit=1)
+    return any(row.ended_at is not None and row.ended_at >= finding.found_at for row in newest)
 
 
 def _retries_take_back(log: Log, finding: FindingRow, *, now: datetime) -> None:
