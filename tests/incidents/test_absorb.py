@@ -511,3 +511,17 @@ def test_a_count_that_was_lost_is_mended_by_the_clock(
     assert (first, second) == (3, 0)
     assert run_by_id(run.id).open_incidents == 1
     assert [node.open_incidents for node in nodes_of()] == [1, 0]
+
+
+def test_what_is_absorbed_is_considered_right_after_the_commit_and_once(
+    find: Find, now: datetime, django_capture_on_commit_callbacks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    find(verdict("hang"), absorb=False)
+    find(verdict("compute_straggler", node="trn002", rank=5), absorb=False)
+    monkeypatch.setattr("apps.common.tasks.queue_now", lambda name, **_ids: asked.append(name))
+
+    with django_capture_on_commit_callbacks(execute=True):
+        findings_absorb(now=now)
+
+    assert asked.count("remediation.policies_consider") == 1

@@ -8,6 +8,7 @@ from django.db.models import F, QuerySet
 
 from apps.common.errors import Conflict, NotFound
 from apps.common.sweeps import sweeping
+from apps.common.tasks import queue_on_commit
 from apps.diagnosis.choices import CloseReason, FindingState
 from apps.diagnosis.selectors import FindingRow, findings_by_id, findings_of
 from apps.diagnosis.services import finding_absorbed, findings_claim
@@ -71,6 +72,7 @@ def _absorb(row: FindingRow, *, now: datetime) -> int:
         elif incident is not None and row.incident_id != incident.pk:
             _join(incident, row, log=log)
         finding_absorbed(finding_id=row.id, version=row.version, incident_id=incident.pk if incident else None)
+        queue_on_commit("remediation.policies_consider")  # by now it has its incident, which a proposal names
         if incident is not None:
             incident_refresh(incident, log=log, now=now)
     return row.id
