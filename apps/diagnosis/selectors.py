@@ -9,7 +9,13 @@ from django.db.models import F, Q, QuerySet
 
 from apps.common.errors import NotFound
 from apps.diagnosis.models import CALLS_FOR_ACTION, DetectorState, Finding
+from apps.engine.readers.start_errors import start_error
 from apps.runs.choices import Mode
+from apps.runs.selectors import AttemptRow
+from apps.telemetry.selectors import facts_of
+
+START_KINDS = ("log", "exit", "note")
+"""Facts in which a program says why it cannot start."""
 
 SET_IN = timedelta(seconds=10)
 """Between the moment that somebody who sets a run notes, and the one at which others can read it."""
@@ -155,6 +161,28 @@ def findings_to_reconsider(
     found = found.filter(Q(run__mode__in=(Mode.PROPOSE, Mode.ACT)) | ~Q(run__modes={}))
     found = found.filter(Q(muted_until_at=None) | Q(muted_until_at__lte=now), considered_version__gte=F("version"))
     return _rows(found.exclude(pk__in=list(without)).order_by(F("considered_at").asc(nulls_first=True), "pk")[:limit])
+
+
+def run_failed(attempt: AttemptRow) -> bool:
+    """Return whether the attempt ended, or may have ended, by a failure."""
+    return attempt.reason in ("CRASHED", "HUNG", "NODE_FAILURE", "UNKNOWN", "")
+
+
+def start_said(attempt: AttemptRow) -> dict[str, str]:
+    """Return why an attempt that is over could not start: the `message` and who it is `said_by`, nothing if it could.
+
+    What several ranks said comes first; the program as a whole is asked only where none of its ranks told of its end.
+    """
+    if attempt.first_step is not None or not run_failed(attempt):
+        return {}
+    facts = facts_of(attempt.id, kinds=START_KINDS)
+    # A line that many ranks told is one fact with all of them.
+    said = start_error((rank, fact.text) for fact in facts for rank in {fact.rank, *fact.payload.get("ranks", ())})
+    if said:
+        return {"message": said, "said_by": "several ranks"}
+    if not attempt.start_error or any(fact.kind == "exit" for fact in facts):
+        return {}
+    return {"message": attempt.start_error, "said_by": "its program"}
 
 
 def detectors_of(attempt_id: int) -> list[DetectorRow]:

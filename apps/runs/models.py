@@ -36,7 +36,9 @@ class Run(models.Model):
 
 
 class Attempt(models.Model):
-    """One launch of a run on one set of ranks."""
+    """One launch of a run on one set of ranks.
+
+    `start_error`: the mistake with which its program ended before the first step, as its launcher heard it (remediation)."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="attempts")
     number = models.IntegerField()
@@ -57,6 +59,7 @@ class Attempt(models.Model):
     last_step = models.BigIntegerField(null=True)
     first_step_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
+    start_error = models.CharField(max_length=300, blank=True)
     previous = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="+")
 
     class Meta:

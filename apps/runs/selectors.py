@@ -127,6 +127,7 @@ class AttemptRow:
     first_step_at: datetime | None
     ended_at: datetime | None
     previous_id: int | None
+    start_error: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,9 +291,9 @@ class TryRow:
     by_name: str
     nodes: tuple[str, ...]
 
-    def launched(self, *, message: str = "", blamed: str = "") -> Launched:
-        """Return it as the engine reckons with it; `message`: what several ranks said before it could start; `blamed`: the
-        node that is said to have stopped it."""
+    def launched(self, *, message: str = "", said_by: str = "", blamed: str = "") -> Launched:
+        """Return it as the engine reckons with it; `message`: what was said before it could start, `said_by` whom;
+        `blamed`: the node that is said to have stopped it."""
         row = self.attempt
         return Launched(
             number=row.number,
@@ -305,6 +306,7 @@ class TryRow:
             outcome=(row.reason or EndReason.UNKNOWN) if row.state == AttemptState.ENDED else "",
             nodes=self.nodes,
             message=message,
+            said_by=said_by,
             blamed=blamed,
         )
 
@@ -490,6 +492,7 @@ def attempt_row(row: Attempt) -> AttemptRow:
         first_step_at=row.first_step_at,
         ended_at=row.ended_at,
         previous_id=row.previous_id,
+        start_error=row.start_error,
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from apps.diagnosis.selectors import FindingRow, findings_of
 from apps.diagnosis.services import attempts_settle, clocks_evaluate
-from apps.runs.services import attempt_end, attempt_open
+from apps.runs.services import attempt_end, attempt_open, attempt_start_error_note
 from apps.telemetry.models import DoorBeat
 from tests.telemetry.reports import Site
 
@@ -76,6 +76,25 @@ class TestRestartLoop:
 
         assert row.verdict == f"It cannot start: several ranks said “{line}” before the first step."
         assert row.subject["kind"] == "RUN"
+
+    @pytest.mark.parametrize("told", [False, True])
+    def test_believes_the_program_as_a_whole_only_where_no_rank_told_of_its_end(
+        self, make_attempt: Callable[..., Any], run: Any, now: datetime, told: bool
+    ) -> None:
+        row = make_attempt(run, key="slurm:1.0.0", now=now)
+        if told:
+            site = Site(row.id, now)
+            left = {"kind": "exit", "happened_at": (now + timedelta(seconds=5)).isoformat(), "rank": 3, "code": 1}
+            site.put(at=5, events=[left])
+            site.fold(after=6)
+        ended = now + timedelta(seconds=12)
+        attempt_start_error_note(attempt_id=row.id, text="ImportError: cannot import name 'x'")
+        attempt_end(attempt_id=row.id, reason="CRASHED", authority="WRAPPER", by="t", source="API", now=ended)
+
+        clocks_evaluate(attempt_id=row.id, now=ended + timedelta(seconds=2))
+
+        said = "It cannot start: its program said “ImportError: cannot import name 'x'” before the first step."
+        assert [one.verdict for one in loops(row)] == [said] * (not told)
 
     def test_is_found_although_no_rank_ever_spoke(self, run: Any, fail: Callable[..., Any], now: datetime) -> None:
         fail(1, at=0)

@@ -9,6 +9,7 @@ from django.db.models import Exists, OuterRef
 
 from apps.diagnosis.choices import CloseReason, FindingState
 from apps.diagnosis.models import DetectorState, Finding
+from apps.diagnosis.selectors import run_failed
 from apps.diagnosis.services.ending import attempt_end_check
 from apps.diagnosis.services.findings import findings_close, findings_lock, saves_doubt
 from apps.diagnosis.services.looking import RECORD, look, look_back, speaks_of_the_dead
@@ -17,7 +18,6 @@ from apps.diagnosis.services.windows import (
     beats_of,
     columns_of,
     nonfinite_in,
-    run_failed,
     scene_read,
     window_of,
 )

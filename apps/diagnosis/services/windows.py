@@ -9,6 +9,7 @@ from django.db.models import Q
 
 from apps.diagnosis.choices import CloseReason
 from apps.diagnosis.models import Finding
+from apps.diagnosis.selectors import run_failed, start_said
 from apps.engine import detection
 from apps.engine.detection import (
     PAUSES,
@@ -21,7 +22,6 @@ from apps.engine.detection import (
     Window,
     skip_columns,
 )
-from apps.engine.readers.start_errors import start_error
 from apps.fleet.selectors import nodes_by_id
 from apps.runs.choices import AttemptState, CheckpointState, Trust
 from apps.runs.selectors import (
@@ -58,9 +58,6 @@ MOST_TRIES = 20
 
 MOST_SAVES = 200
 """Saves of this attempt, and of earlier ones, that a window carries: far more than any interval is learnt from."""
-
-START_KINDS = ("log", "exit", "note")
-"""Facts in which a program says why it cannot start."""
 
 BLAMES = ("rank_lost", "hang", "gpu_lost", "gpu_fault")
 """Causes that say which machine stopped an attempt."""
@@ -165,11 +162,6 @@ def window_of_record(scene: Scene, *, now: datetime) -> Window:
     """Return the window of what was told about the past: facts as if heard when they happened, and nothing that is now."""
     nothing = window_of(scene, now=now, columns=Columns.none(), beats=Beats.none(0), nonfinite=Nonfinite.none())
     return replace(nothing, facts=scene.record, chain=(), stacks=())
-
-
-def run_failed(attempt: AttemptRow) -> bool:
-    """Return whether the attempt ended, or may have ended, by a failure."""
-    return attempt.reason in ("CRASHED", "HUNG", "NODE_FAILURE", "UNKNOWN", "")
 
 
 def columns_of(scene: Scene, settled: SettledColumns) -> Columns:
@@ -289,12 +281,12 @@ def _recorded(fact: FactRow, names: Mapping[int, str]) -> detection.Fact:
 
 def _chain(rows: Sequence[TryRow]) -> tuple[detection.Launched, ...]:
     """Return the attempts as detectors read them, each with the node that is known to have stopped it; of the newest that
-    ended, what its ranks said before it could start."""
+    ended, what was said before it could start."""
     ended = [row for row in rows if row.attempt.state == AttemptState.ENDED]
     blamed = _blamed([row.attempt.id for row in ended])
     return tuple(
         row.launched(
-            message=_start_error(row) if ended and row is ended[-1] else "", blamed=blamed.get(row.attempt.id, "")
+            **(start_said(row.attempt) if ended and row is ended[-1] else {}), blamed=blamed.get(row.attempt.id, "")
         )
         for row in rows
     )
@@ -310,14 +302,6 @@ def _blamed(attempt_ids: Sequence[int]) -> dict[int, str]:
         .values_list("attempt_id", "subject")
     )
     return {attempt_id: subject["node"] for attempt_id, subject in rows if subject.get("node")}
-
-
-def _start_error(row: TryRow) -> str:
-    if row.attempt.first_step is not None or not run_failed(row.attempt):
-        return ""
-    facts = facts_of(row.attempt.id, kinds=START_KINDS)
-    # A line that many ranks told is one fact with all of them.
-    return start_error((rank, fact.text) for fact in facts for rank in {fact.rank, *fact.payload.get("ranks", ())})
 
 
 def _past(run_id: int, attempt: AttemptRow) -> tuple[tuple[detection.PastFault, ...], tuple[detection.PastFault, ...]]:

@@ -96,8 +96,8 @@ class Launched:
     """One attempt of the run, this one or an earlier one, for causes that lie in trying again.
 
     Times are ours. `outcome`: the word for how it ended, "" while it is open. `nodes`: as far as they were told.
-    `message`: what several of its ranks said in the same words before it could start, "" without. `blamed`: the node that
-    is said to have stopped it, "" without.
+    `message`: what several of its ranks, or its program (`said_by`), said before it could start, "" without. `blamed`: the
+    node that is said to have stopped it, "" without.
     """
 
     number: int
@@ -110,6 +110,7 @@ class Launched:
     outcome: str = ""
     nodes: tuple[str, ...] = ()
     message: str = ""
+    said_by: str = "several ranks"
     blamed: str = ""
 
 

@@ -83,7 +83,7 @@ def evaluate(window: Window, state: State) -> tuple[State, tuple[Answer, ...]]:
     """Return what is open, and whether the run's newest attempts show that a retry is in vain (see `Detector`).
 
     It opens after two identical quick failures, after `restart_limit` attempts that got nowhere, or after one that could
-    not start in the words of several ranks. It is over once an attempt gains steps. One node in all failed attempts whose
+    not start in the words of several ranks or of its program. It is over once an attempt gains steps. One node in all failed attempts whose
     other nodes differ, or which is said to have stopped each of them, is the node's; everything else is the run's.
     Cost: O(attempts · nodes).
     Source: DESIGN §6; cases 19, 24, 25 and 27 of public reports.
@@ -163,7 +163,7 @@ def _verdict(
 
 def _says(row: Sequence[Launched], node: str | None) -> str:
     if row[-1].message:
-        return f"It cannot start: several ranks said “{row[-1].message}” before the first step."
+        return f"It cannot start: {row[-1].said_by} said “{row[-1].message}” before the first step."
     began = f"{plural(len(row), 'attempt')} in a row got nowhere"
     if not node:
         return f"{began}."

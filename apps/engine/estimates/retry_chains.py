@@ -31,8 +31,8 @@ class Try(Protocol):
     """An attempt as a chain needs it. Times are seconds since 1970 UTC of one clock, None = not yet, or not known.
 
     `outcome`: the word for how it ended, "" while it is open. `nodes`: what it ran on as far as it was told.
-    `message`: what several of its ranks said in the same words before it could start, "" without. `blamed`: the node that
-    is said to have stopped it, "" without.
+    `message`: what several of its ranks said in the same words before it could start, or its program said last, "" without.
+    `blamed`: the node that is said to have stopped it, "" without.
     """
 
     @property

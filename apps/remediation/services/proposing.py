@@ -14,6 +14,7 @@ from apps.diagnosis.selectors import (
     findings_of,
     findings_to_reconsider,
     findings_unconsidered,
+    start_said,
 )
 from apps.diagnosis.services import finding_considered
 from apps.engine.estimates.retry_chains import Decision, Next, retry_decision
@@ -160,8 +161,11 @@ def retry_of(run: RunRow, *, now: datetime) -> Decision:
         for row in findings_of(attempt_id=run.attempt_id, state=FindingState.OPEN):
             if row.cause == LOOP and not row.muted(now):
                 return Decision(Next.ASK, None, row.verdict)
+    chain = chain_newest(run.id)
+    newest = chain[-1].attempt if chain else None
+    said = start_said(newest) if newest is not None and newest.state == AttemptState.ENDED else {}
     return retry_decision(
-        [row.launched() for row in chain_newest(run.id)],
+        [row.launched(**(said if row is chain[-1] else {})) for row in chain],
         now=now.timestamp(),
         quick_s=limit_value(run.limits, "restart_quick_s"),
         most=int(limit_value(run.limits, "restart_limit")),

@@ -6,6 +6,7 @@ from django.db.models import Q
 
 from apps.accounts.services import token_revoke
 from apps.engine.readers.exits import exit_words
+from apps.engine.readers.start_errors import launch_error
 from apps.incidents.services import incidents_mitigated_by
 from apps.journal.choices import Source
 from apps.journal.services import Log, recording
@@ -15,7 +16,7 @@ from apps.remediation.selectors.rows import LaunchFact
 from apps.remediation.services.moving import action_lock, action_log, action_move, milestone_add
 from apps.runs.choices import AttemptState, Authority, EndReason, Trust
 from apps.runs.selectors import AttemptRow, RunRow, attempt_by_id, checkpoints_of, run_by_id
-from apps.runs.services import attempt_end, run_lock
+from apps.runs.services import attempt_end, attempt_start_error_note, run_lock
 
 BY = "Paceline"
 
@@ -101,6 +102,8 @@ def launch_noted(*, launch_id: int, fact: LaunchFact, now: datetime) -> None:
         if _being_stopped(launch.attempt_id):
             return  # the order that stops it says how it ended
         reason, authority = _end_of(fact)
+        if reason != EndReason.CANCELLED and (error := launch_error(launch.last_words, status=fact.status)):
+            attempt_start_error_note(attempt_id=launch.attempt_id, text=error)
         attempt_end(
             attempt_id=launch.attempt_id,
             reason=reason,

@@ -10,6 +10,7 @@ from apps.runs.services.attempts import (
     attempt_open,
     attempt_progress,
     attempt_rekey,
+    attempt_start_error_note,
     run_lock,
 )
 from apps.runs.services.checkpoints import (
@@ -46,6 +47,7 @@ __all__ = [
     "attempt_open",
     "attempt_progress",
     "attempt_rekey",
+    "attempt_start_error_note",
     "checkpoint_note",
     "checkpoint_status_refresh",
     "checkpoint_trust_regain",

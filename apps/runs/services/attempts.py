@@ -252,6 +252,11 @@ def attempt_end(
         return True
 
 
+def attempt_start_error_note(*, attempt_id: int, text: str) -> None:
+    """Keep the mistake with which an attempt's program ended, in the caller's transaction; of one that made a step nothing."""
+    Attempt.objects.filter(pk=attempt_id, first_step=None).update(start_error=text)
+
+
 def attempt_failure_note(*, attempt_id: int, how: str, now: datetime) -> bool:
     """Call an attempt crashed that its own program called finished though a rank of it failed; return whether it was.
 
