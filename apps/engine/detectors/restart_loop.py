@@ -30,13 +30,12 @@ from apps.engine.detection import (
 )
 from apps.engine.detectors._words import in_words, plural
 from apps.engine.estimates.retry_chains import (
-    PROGRESS_STEPS,
     blamed_node,
     chains_cut,
     fruitless,
+    goes_on,
     identical,
     intervals_of,
-    links_of,
     nodes_in_common,
     suspect_node,
 )
@@ -94,7 +93,7 @@ def evaluate(window: Window, state: State) -> tuple[State, tuple[Answer, ...]]:
     chain = chains_cut(window.chain)[-1]
     row = _known(fruitless(chain, quick_s=QUICK_S.of(window.limits)), window.now)
     have = (plural(len(chain), "attempt"),)
-    if not row or _goes_on(chain):
+    if not row or goes_on(chain):
         return _kept(None), (Healthy(CAUSE, have, "The newest attempt did not fail at once."),)
     loops = len(row) >= MOST.of(window.limits) or (len(row) > 1 and identical(row[-2], row[-1]))
     if not loops and not row[-1].message:
@@ -123,12 +122,6 @@ def _known(row: Sequence[Launched], now: float) -> Sequence[Launched]:
 def _node(row: Sequence[Launched]) -> str | None:
     """Return the node that it is about, None if it is about the run."""
     return None if len(row) < 2 or row[-1].message else suspect_node(row) or blamed_node(row)
-
-
-def _goes_on(chain: Sequence[Launched]) -> bool:
-    """Return whether the newest attempt is open and got past all that was reached before."""
-    newest = links_of(chain)[-1]
-    return not chain[-1].outcome and (newest.gained_steps or 0) >= PROGRESS_STEPS
 
 
 def _verdict(

@@ -187,6 +187,11 @@ def fruitless(chain: Sequence[T], *, quick_s: float) -> list[T]:
     return row
 
 
+def goes_on(chain: Sequence[Try]) -> bool:
+    """Return whether the newest attempt is open and got past all that was reached before. Cost: O(n)."""
+    return not chain[-1].outcome and (links_of(chain)[-1].gained_steps or 0) >= PROGRESS_STEPS
+
+
 def identical(one: Try, other: Try) -> bool:
     """Return whether two attempts failed alike: the same end, as far (a step or none), and no different words."""
     said = {one.message, other.message} - {""}
@@ -202,7 +207,8 @@ def retry_decision(chain: Sequence[Try], *, now: float, quick_s: float, most: in
     Never what cannot start, never after two identical quick failures. Cost: O(n).
     Source: DESIGN §6; cases 19, 25 and 27; the interval is figures §6 (median 11 min, IQR 10-11).
     """
-    row = fruitless(chain, quick_s=quick_s)
+    # What failed before an attempt that made its way says nothing of that one.
+    row = [] if chain and goes_on(chain) else fruitless(chain, quick_s=quick_s)
     if row and row[-1].message:
         return Decision(Next.ASK, None, f"it cannot start: “{row[-1].message}”")
     if len(row) > 1 and identical(row[-2], row[-1]):

@@ -126,6 +126,14 @@ class TestRetry:
         assert fruitless(chain, quick_s=900) == []
         assert retry_decision(chain, now=24_801.0, **self.LIMITS).next == Next.RETRY
 
+    def test_two_quick_failures_say_nothing_of_an_attempt_that_made_its_way_since(self) -> None:
+        alike = [failed(1, at=0), failed(2, at=650)]
+        starts = Launched(3, 1300.0)
+        runs = replace(starts, first_step=0, last_step=500)
+
+        assert retry_decision([*alike, starts], now=5000.0, **self.LIMITS).next == Next.ASK
+        assert retry_decision([*alike, runs], now=5000.0, **self.LIMITS).next == Next.RETRY
+
     def test_counts_steps_that_were_made_before_as_no_progress(self) -> None:
         first = failed(1, at=0, lasted=80_000, first_step=0, last_step=500)
         again = [failed(n, at=90_000.0 * n, lasted=300, first_step=480, last_step=500) for n in (2, 3)]
