@@ -1,6 +1,6 @@
 """Reading runs."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,7 +13,7 @@ from apps.common.access import SYSTEM
 from apps.common.errors import NotFound
 from apps.common.ids import id_read
 from apps.engine.detection import Launched
-from apps.engine.estimates.retry_chains import chains_cut
+from apps.engine.estimates.retry_chains import Share, chains_cut, success_of
 from apps.fleet.selectors import nodes_by_id
 from apps.runs.choices import AttemptState, EndReason, RunState, StartedBy, Trust
 from apps.runs.models import Attempt, Checkpoint, Placement, Run, RunStatus
@@ -419,6 +419,14 @@ def placement_of(attempt_id: int) -> PlacementRow | None:
         gpus=row.gpus,
         coords=row.coords,
     )
+
+
+def success_of_chains(run: RunRow, chains: Sequence[Sequence[TryRow]]) -> Share:
+    """Return how many of a run's chains ended in success, the oldest first. The newest is over when it has arrived or was
+    given up: between two attempts it goes on."""
+    newest = chains[-1] if chains else ()
+    is_over = bool(newest) and (newest[-1].attempt.reason == EndReason.FINISHED or run.state == RunState.GAVE_UP)
+    return success_of([[row.launched() for row in chain] for chain in (chains if is_over else chains[:-1])])
 
 
 def nodes_of_run(run_id: int, *, among: Collection[int]) -> set[int]:

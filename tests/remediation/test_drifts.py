@@ -203,6 +203,7 @@ class TestDecided:
             ("OURS", "ECC errors", "mia", False),
         ]
         assert drifts_open(cluster_id=site.cluster) == []
+        assert node_by_id(node).repaired_at is None
 
     def test_taking_over_asks_for_no_check_since_the_node_stays_out(
         self, site: Any, decide: Callable[..., Any], ask: Callable[..., Any], now: datetime

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from apps.runs.selectors import chain_newest, chains_listed
-from apps.runs.services import attempt_end, attempt_open
+from apps.runs.services import attempt_end, attempt_open, status_update
 
 pytestmark = pytest.mark.django_db
 
@@ -83,6 +83,20 @@ class TestChainsByRest:
         assert newest["attempts"][1]["interval_s"] == 660
         assert (said["success"]["count"], said["success"]["of"]) == (1, 1)
         assert said["success"]["low"] == pytest.approx(0.025)
+
+    def test_one_that_goes_on_between_two_attempts_is_no_failure_yet(
+        self, run: Any, tried: Callable[..., Any], api: Callable[..., Any]
+    ) -> None:
+        tried("a", at=0)
+        tried("b", at=650)
+        address = f"/api/v1/runs/{run.slug}/chains"
+
+        between = api("read").get(address).json()["success"]
+        status_update(run_id=run.id, gave_up=True)
+        given_up = api("read").get(address).json()["success"]
+
+        assert (between["count"], between["of"]) == (0, 0)
+        assert (given_up["count"], given_up["of"]) == (0, 1)
 
     def test_of_a_run_that_never_began_are_none(self, run: Any, api: Callable[..., Any]) -> None:
         said = api("read").get(f"/api/v1/runs/{run.slug}/chains").json()

@@ -10,11 +10,10 @@ from apps.engine.estimates.retry_chains import (
     intervals_of,
     links_of,
     nodes_in_common,
-    success_of,
 )
-from apps.runs.choices import AUTOMATIC, FAILURES, EndReason, RunState, StartedBy
+from apps.runs.choices import AUTOMATIC, FAILURES, EndReason, StartedBy
 from apps.runs.limits import limit_value, limits_in_force
-from apps.runs.selectors import RunRow, TryRow, chains_listed
+from apps.runs.selectors import RunRow, TryRow, chains_listed, success_of_chains
 
 SHOWN = 12
 """Attempts on the page, newest first; REST has all."""
@@ -67,8 +66,6 @@ def chain_page(run: RunRow) -> ChainPage:
     limit = limits_in_force(run.limits)["restart_limit"]
     common = nodes_in_common(nowhere)
     links = links_of(tries)
-    # The newest chain is over when it has arrived or was given up; between two attempts it goes on.
-    is_over = bool(rows) and (rows[-1].attempt.reason == EndReason.FINISHED or run.state == RunState.GAVE_UP)
     lines = [
         _line(row, link.interval_s, link.downtime_s, link.gained_steps) for row, link in zip(rows, links, strict=True)
     ]
@@ -82,7 +79,7 @@ def chain_page(run: RunRow) -> ChainPage:
         common=common[:NODES_SHOWN],
         common_more=max(0, len(common) - NODES_SHOWN),
         interval=intervals_of(tries),
-        success=success_of([[row.launched() for row in chain] for chain in chains if chain is not rows or is_over]),
+        success=success_of_chains(run, chains),
     )
 
 

@@ -94,8 +94,13 @@ def exclusion_noted(*, node_id: int, reason: str, by_name: str, scope: str, sour
         return row.pk
 
 
-def exclusion_end(*, node_id: int, reason: str, by_name: str, source: str, now: datetime) -> int | None:
-    """Take a node back into service in our ledger; return the line that ended, or None if none was open."""
+def exclusion_end(
+    *, node_id: int, reason: str, by_name: str, source: str, now: datetime, repaired: bool = True
+) -> int | None:
+    """Take a node back into service in our ledger; return the line that ended, or None if none was open.
+
+    repaired: what its logs hold from before is dealt with; not so of a node that is only handed over to the site.
+    """
     with recording(now=now) as log:
         status = _status_locked(node_id)
         if status.exclusion_id is None:
@@ -103,7 +108,7 @@ def exclusion_end(*, node_id: int, reason: str, by_name: str, source: str, now: 
         Exclusion.objects.filter(pk=status.exclusion_id, ended_at=None).update(
             ended_at=now, ended_by_name=by_name, ended_reason=reason
         )
-        if Exclusion.objects.filter(pk=status.exclusion_id, origin=ExclusionOrigin.OURS).exists():
+        if repaired and Exclusion.objects.filter(pk=status.exclusion_id, origin=ExclusionOrigin.OURS).exists():
             # What its logs hold from before is dealt with (case 9).
             Node.objects.filter(pk=node_id).update(repaired_at=now)
         node_status_update(node_id=node_id, state=NodeState.IN_SERVICE, exclusion_id=None)

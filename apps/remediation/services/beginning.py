@@ -138,8 +138,11 @@ def _ledger_written(action: Action, *, now: datetime) -> tuple[str, bool]:
             run_id=action.run_id, node_ids=nodes, whole_run=False, reason=f"{names} is out", by=by, now=now
         )
         return _excluded_text(action, names, was_out=not changed), changed
+    stays_out = decision == Decision.TAKE
     ended = [
-        exclusion_end(node_id=node_id, reason=action.reason, by_name=by, source=action.source, now=now)
+        exclusion_end(
+            node_id=node_id, reason=action.reason, by_name=by, source=action.source, now=now, repaired=not stays_out
+        )
         for node_id in nodes
     ]
     if not any(ended):

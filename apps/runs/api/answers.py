@@ -7,11 +7,11 @@ from apps.common.clock import rfc3339
 from apps.common.ids import id_write
 from apps.engine.detection import Launched
 from apps.engine.estimates.progress import progress_of
-from apps.engine.estimates.retry_chains import Link, fruitless, intervals_of, links_of, nodes_in_common, success_of
+from apps.engine.estimates.retry_chains import Link, fruitless, intervals_of, links_of, nodes_in_common
 from apps.runs.choices import AUTOMATIC
 from apps.runs.launcher import launcher_shown
 from apps.runs.limits import limit_value, limits_in_force
-from apps.runs.selectors import AttemptRow, CheckpointRow, RunRow, TryRow
+from apps.runs.selectors import AttemptRow, CheckpointRow, RunRow, TryRow, success_of_chains
 
 
 def run_answer(run: RunRow, *, now: datetime) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def attempt_answer(attempt: AttemptRow, *, chain: tuple[int, int, int]) -> dict[
 def chains_answer(run: RunRow, chains: list[list[TryRow]]) -> dict[str, Any]:
     """Return a run's retry chains, newest first, with how many ended in success."""
     tries = [[row.launched() for row in chain] for chain in chains]
-    success = success_of(tries)
+    success = success_of_chains(run, chains)
     return {
         "items": [_chain_answer(run, rows, chain) for rows, chain in zip(chains, tries, strict=True)][::-1],
         "success": {
