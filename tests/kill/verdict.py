@@ -24,6 +24,8 @@ class ActionFact:
     outcome: str
     began: bool
     orders: tuple[OrderFact, ...]
+    look: tuple[str, ...] = ()
+    """What a person is told to look at while it is in doubt."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def _never_lost(facts: Facts) -> list[str]:
     wrong = []
     for action in facts.actions:
         if action.state == "UNCERTAIN":
-            if not any(order.state == "UNCERTAIN" and order.error for order in action.orders):
+            if not action.look or not any(order.state == "UNCERTAIN" and order.error for order in action.orders):
                 wrong.append(f"action {action.id} is uncertain and does not say what to look at")
         elif action.state not in OVER:
             wrong.append(f"action {action.id} is {action.state} for ever")
@@ -167,7 +169,15 @@ def facts_of(house: House, case: Case) -> Facts:
             OrderFact(id_write("ord", order), kind, state, error, key, "" if case.wish == "requeue" else job)
         )
     actions = [
-        ActionFact(pk, kind, state, outcome, began is not None, tuple(orders.get(pk, ())))
+        ActionFact(
+            pk,
+            kind,
+            state,
+            outcome,
+            began is not None,
+            tuple(orders.get(pk, ())),
+            tuple(house.insist("GET", f"actions/{id_write('act', pk)}")["look"]) if state == "UNCERTAIN" else (),
+        )
         for pk, kind, state, outcome, began in house.sql(
             f"SELECT id, kind, state, outcome, began_at FROM remediation_action WHERE run_id = {about} OR node_id = {named}"
             " ORDER BY id",

@@ -256,6 +256,7 @@ class TestEnd:
         mine = order()
         receipt = launcher.launch(mine)
         row, orphan = launch_row(receipt), program_pid(launches / "ord_1")
+        wait_for(lambda: (launches / "ord_1" / "stdout.log").read_text() == "up\n", "the program")
         os.kill(receipt.facts["pid"], signal.SIGKILL)
         wait_for(lambda: not alive(receipt.facts["pid"]), "the wrapper's end")
 
@@ -268,7 +269,7 @@ class TestEnd:
         assert not alive(orphan)
         gone = launcher.look(row)
         assert gone is not None
-        assert (gone.gone, gone.status, gone.signal) == (True, None, None)
+        assert (gone.gone, gone.status, gone.signal, gone.last_words) == (True, None, None, "up")
 
 
 class TestStop:

@@ -15,6 +15,7 @@ import pytest
 from django.db import connection
 
 from apps.accounts.selectors import tokens_all
+from apps.common.ids import id_write
 from apps.fleet.selectors import exclusions_of, node_by_code
 from apps.fleet.services import nodes_ensure
 from apps.incidents.models import Incident
@@ -435,6 +436,9 @@ class TestDoubt:
         services.order_settle(order_id=order_id, claim=lost.claim, outcome=late, now=datetime.now(UTC))
 
         assert (doubted.state, doubted.orders[0].state) == ("UNCERTAIN", "UNCERTAIN")
+        (line,) = selectors.look_lines(doubted)
+        assert line.startswith("ls -l ")
+        assert line.endswith(f"/launches/{id_write('ord', doubted.orders[0].id)}")
         assert watched.orders[0].tries == 2
         assert Launch.objects.count() == 1
         assert selectors.action_by_id(action.id).orders == watched.orders

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from apps.common.ids import id_write
 from apps.fleet.services import nodes_ensure
 from apps.incidents.models import Incident
 from apps.journal.choices import StreamKey
@@ -287,6 +288,9 @@ class TestAnswer:
 
         found = selectors.action_by_id(action.id)
         assert (doubted.state, doubted.orders[0].state) == ("UNCERTAIN", "UNCERTAIN")
+        (line,) = selectors.look_lines(doubted)
+        assert id_write("ord", doubted.orders[0].id) in line
+        assert "http" not in line
         assert attempts_meanwhile == 1
         assert is_watched(found)
         assert found.orders[0].receipt["receipt"] == "job-78"

@@ -28,7 +28,7 @@ from apps.console.words import whole_of
 from apps.fleet.selectors import NodeRow, node_by_code, node_by_id
 from apps.journal.choices import Source
 from apps.remediation.choices import ActionKind, ActionState, Moment
-from apps.remediation.selectors import ActionRow, Preview, action_by_code, action_preview
+from apps.remediation.selectors import ActionRow, Preview, action_by_code, action_preview, look_lines
 from apps.remediation.services import (
     CheckpointMoved,
     action_accept,
@@ -225,6 +225,7 @@ def action(request: HttpRequest, code: str, *, who: Principal) -> HttpResponse:
         "token": action_token(row),
         "steps": stepper(row),
         "title": action_title(row),
+        "look": look_lines(row),
         "node": node_by_id(row.node_id) if row.node_id else None,
         "may": who.may(OPERATE),
         "form": accept_form(row, from_step=whole_of(request.GET.get("from_step", "")), now=now()),

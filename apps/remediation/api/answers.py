@@ -4,7 +4,7 @@ from typing import Any
 
 from apps.common.clock import rfc3339
 from apps.common.ids import id_write
-from apps.remediation.selectors import ActionRow, OrderRow, Preview, Price, QueuedJob, job_waits_words
+from apps.remediation.selectors import ActionRow, OrderRow, Preview, Price, QueuedJob, job_waits_words, look_lines
 
 
 def action_answer(action: ActionRow) -> dict[str, Any]:
@@ -38,6 +38,7 @@ def action_answer(action: ActionRow) -> dict[str, Any]:
         "incident": _id("inc", action.incident_id),
         "decided_by": action.decided_by or None,
         "outcome": action.outcome or None,
+        "look": look_lines(action),
         "milestones": [{"name": row.name, "at": rfc3339(row.at), "text": row.text} for row in action.milestones],
     }
 

@@ -117,7 +117,7 @@ class LocalLauncher:
                 status=ended["status"],
                 signal=ended["signal"],
                 asked=bool(ended["asked"]),
-                last_words=last_words(folder / "stderr.log") or last_words(folder / "stdout.log"),
+                last_words=words_of(folder),
                 note=str(ended.get("oom", "")),
             )
         seen = process_look(process)
@@ -126,7 +126,9 @@ class LocalLauncher:
         if seen == Seen.ALIVE or not is_all_gone(process, mark=_mark(launch)):
             return LaunchFact(gone=False)
         # Written between the two looks, or never: the wrapper itself was killed.
-        return self.look(launch) if (folder / "exit.json").exists() else LaunchFact(gone=True)
+        if (folder / "exit.json").exists():
+            return self.look(launch)
+        return LaunchFact(gone=True, last_words=words_of(folder))
 
     def trim(self, launches: Iterable[LaunchRow]) -> int:
         """Remove the folders of launches that are long over; return how many went."""
@@ -214,6 +216,11 @@ def local_url() -> str:
     """Return the address under which a program of this machine reaches Paceline: its own port, not a proxy's."""
     host, _, port = settings.BIND.rpartition(":")
     return f"http://{'127.0.0.1' if host in ('', '0.0.0.0', '[::]') else host}:{port}"  # noqa: S104 - compared, not bound
+
+
+def words_of(folder: Path) -> str:
+    """Return the end of what a launch's program said: of its errors, or of its output where it said nothing there."""
+    return last_words(folder / "stderr.log") or last_words(folder / "stdout.log")
 
 
 def last_words(path: Path) -> str:

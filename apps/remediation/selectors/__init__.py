@@ -18,6 +18,7 @@ from apps.remediation.selectors.actions import (
     proposals_overtaken,
 )
 from apps.remediation.selectors.checks import CheckRow, check_of
+from apps.remediation.selectors.doubt import look_lines
 from apps.remediation.selectors.due import lines_due
 from apps.remediation.selectors.guards import Blast, GuardRow, GuardSettings, guard_settings, guards_of_exclusion
 from apps.remediation.selectors.preview import HappensRow, Preview, action_preview, restart_preview
@@ -80,6 +81,7 @@ __all__ = [
     "launch_of_attempt",
     "launches_alive",
     "lines_due",
+    "look_lines",
     "order_key",
     "orders_due",
     "orders_held",

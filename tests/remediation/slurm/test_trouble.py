@@ -16,6 +16,7 @@ from apps.remediation.launchers import slurm_cli
 from apps.remediation.launchers.slurm_cli import SlurmCli
 from apps.remediation.launching import LaunchRefused, LaunchUnavailable, LaunchUncertain
 from apps.remediation.models import Order
+from apps.remediation.selectors import action_by_id, look_lines
 from apps.remediation.selectors.schedulers import SchedulerRow
 from tests.remediation.conftest import is_watched
 from tests.remediation.slurm.test_submit import claimed, running
@@ -170,9 +171,11 @@ class TestController:
         monkeypatch.undo()
         services.order_settle(order_id=order.id, claim=order.claim, outcome=outcome, now=datetime.now(UTC))
         doubted = Order.objects.get(pk=order.id).state
+        looks = look_lines(action_by_id(asked.id))
         slurm_own.controller_signal(signal.SIGCONT)
         row = work(asked.id, until=is_watched, seconds=90)
 
         assert (outcome.kind, doubted) == ("UNCERTAIN", "UNCERTAIN")
+        assert looks == [f"squeue --states=all --name=dense-7b.{order.code}"]
         running(slurm_own, int(row.orders[-1].receipt["receipt"]))
         assert len(slurm_own.queue()) == 1
