@@ -100,13 +100,14 @@ class Gpu(models.Model):
 
 class NodeStatus(models.Model):
     """What is true of a node now. Writers: `open_runs` runs · `telemetry_*`, `clock_skew_s` telemetry ·
-    `scheduler_state` intake and remediation · `state`, `exclusion_id` fleet's ledger · `open_incidents` incidents."""
+    `scheduler_*`, `partitions` intake and remediation · `state`, `exclusion_id` fleet's ledger · `open_incidents` incidents."""
 
     node = models.OneToOneField(Node, primary_key=True, on_delete=models.CASCADE, related_name="status")
     state = models.CharField(max_length=10, choices=NodeState.choices, default=NodeState.IN_SERVICE)
     exclusion_id = models.BigIntegerField(null=True)
     scheduler_state = models.CharField(max_length=63, blank=True)
     scheduler_read_at = models.DateTimeField(null=True)
+    partitions = ArrayField(models.TextField(), default=list)
     open_runs = ArrayField(models.BigIntegerField(), default=list)
     telemetry_state = models.CharField(max_length=8, choices=TelemetryState.choices, default=TelemetryState.NEVER)
     telemetry_last_at = models.DateTimeField(null=True)

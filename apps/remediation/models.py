@@ -231,7 +231,10 @@ class CheckSetting(models.Model):
 
 
 class SchedulerJob(models.Model):
-    """A run's job in its cluster's scheduler, as last told; `told_at` is the moment that the scheduler spoke of."""
+    """A run's job in its cluster's scheduler, as last told; `told_at` is the moment that the scheduler spoke of.
+
+    `nodes_asked` is the least number of nodes with which it would begin, `partitions` where it may run.
+    """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="+")
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="+")
@@ -242,6 +245,8 @@ class SchedulerJob(models.Model):
     held = models.BooleanField(default=False)
     nodes = models.TextField(blank=True)
     exc_nodes = models.TextField(blank=True)
+    nodes_asked = models.IntegerField(null=True)
+    partitions = ArrayField(models.TextField(), default=list)
     eligible_at = models.DateTimeField(null=True)
     started_at = models.DateTimeField(null=True)
     told_at = models.DateTimeField()

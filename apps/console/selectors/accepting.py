@@ -14,11 +14,16 @@ from apps.runs.selectors import run_by_id
 
 @dataclass(frozen=True, slots=True)
 class AcceptForm:
-    """The choices of a proposal, what it costs with them, and the name to type, empty where none is asked for."""
+    """The choices of a proposal, what it costs with them, and the name to type, empty where none is asked for.
+
+    `short` says that a scheduler has too few nodes for it; `confirm_why` is why the name is asked for, besides the run's size.
+    """
 
     page: ConfirmPage
     cost: str
     confirm: str
+    confirm_why: str = ""
+    short: str = ""
 
 
 def accept_form(action: ActionRow, *, from_step: int | None, now: datetime) -> AcceptForm | None:
@@ -45,4 +50,6 @@ def accept_form(action: ActionRow, *, from_step: int | None, now: datetime) -> A
         page=confirm_page(preview, when=when, from_step=step, now=now),
         cost=price_words(price, choose=bool(preview.choose)) if price is not None else "",
         confirm=preview.confirm or "",
+        confirm_why=preview.confirm_why,
+        short=preview.short,
     )

@@ -75,6 +75,7 @@ def preview_answer(preview: Preview, *, with_commands: bool) -> dict[str, Any]:
         "prices": [price_answer(price) for price in preview.prices],
         "choose": preview.choose or None,
         "unsure": preview.unsure or None,
+        "short": preview.short or None,
         "loss_per_hour": preview.loss_per_hour,
         "checkpoints": [
             {"step": row.step, "trust": row.trust, "saved_at": rfc3339(row.saved_at)} for row in preview.checkpoints

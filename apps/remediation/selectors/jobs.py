@@ -7,7 +7,7 @@ from django.db.models import Q
 
 from apps.common.errors import NotFound
 from apps.common.ids import BIGGEST_ID
-from apps.remediation.choices import LauncherKind, LaunchState, OrderState
+from apps.remediation.choices import LauncherKind, LaunchState, OrderKind, OrderState
 from apps.remediation.models import Drift, Launch, Order, SchedulerJob
 from apps.remediation.selectors.schedulers import job_named
 from apps.runs.choices import AttemptState
@@ -138,6 +138,13 @@ def jobs_left(cluster_id: int) -> list[JobLeft]:
         for launch_id, attempt_id, external_id in left.values_list("pk", "attempt_id", "external_id")
         if external_id.isdecimal()
     ]
+
+
+def put_by_us(run_id: int, job_id: int, *, but: int = 0) -> set[str]:
+    """Return the nodes that Paceline's orders for a run put on a job's list of nodes to avoid. `but`: an order that does not count."""
+    earlier = Order.objects.filter(action__run_id=run_id, kind=OrderKind.LAUNCH, state=OrderState.DONE).exclude(pk=but)
+    receipts = [got for got in earlier.values_list("receipt", flat=True) if got.get("receipt") == str(job_id)]
+    return {name for got in receipts for name in got.get("excluded", ())}
 
 
 def something_awaited(cluster_id: int) -> bool:

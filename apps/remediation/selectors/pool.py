@@ -1,7 +1,8 @@
 """A cluster's nodes as actions need them: names, who is out, what runs there. Two queries, however large the cluster."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from django.db.models import Exists, OuterRef
 
@@ -13,7 +14,7 @@ from apps.runs.launcher import LauncherSetting
 @dataclass(frozen=True, slots=True)
 class PoolNode:
     """A node. `names` are its own name and its aliases; `is_ours`: it is out by a line of our own in the ledger;
-    `scheduler_state` is empty where no scheduler told of it."""
+    `scheduler_state` is empty where no scheduler told of it; `read_at` is when it last did."""
 
     id: int
     names: frozenset[str]
@@ -22,6 +23,12 @@ class PoolNode:
     open_runs: tuple[int, ...]
     scheduler_state: str = ""
     is_ours: bool = False
+    read_at: datetime | None = None
+    partitions: tuple[str, ...] = ()
+
+    def is_told(self, now: datetime) -> bool:
+        """Return whether its scheduler told of it of late; what it said before that may have changed since."""
+        return bool(self.scheduler_state) and self.read_at is not None and now - self.read_at <= WORD_HOLDS
 
     @property
     def is_free(self) -> bool:
@@ -32,6 +39,11 @@ class PoolNode:
 
 
 MOST_SPARES = 100
+
+WORD_HOLDS = timedelta(minutes=15)
+"""How long a scheduler's word about a node counts: longer than the longest pause between two reads (ten minutes) and
+the minute by which the time of a node that does not change may lag behind. After that its controller is down, or the
+node is no longer its own; who computes there by now, nobody knows."""
 
 
 def pool_of(cluster_id: int) -> list[PoolNode]:
@@ -50,9 +62,18 @@ def pool_of(cluster_id: int) -> list[PoolNode]:
             open_runs=tuple(open_runs),
             scheduler_state=said or "",
             is_ours=is_ours,
+            read_at=read_at,
+            partitions=tuple(partitions),
         )
-        for node_id, name, exclusion_id, open_runs, said, is_ours in rows.values_list(
-            "pk", "name", "status__exclusion_id", "status__open_runs", "status__scheduler_state", "is_ours"
+        for node_id, name, exclusion_id, open_runs, said, is_ours, read_at, partitions in rows.values_list(
+            "pk",
+            "name",
+            "status__exclusion_id",
+            "status__open_runs",
+            "status__scheduler_state",
+            "is_ours",
+            "status__scheduler_read_at",
+            "status__partitions",
         )
     ]
 
@@ -69,15 +90,31 @@ def exclude_names(
     return tuple(name for name in setting.nodes if name in gone)
 
 
+def of_partitions(pool: Sequence[PoolNode], wanted: Collection[str]) -> list[PoolNode]:
+    """Return the nodes of any of some partitions, by name; all where none is named, or where nobody tells of partitions."""
+    if not wanted or not any(node.partitions for node in pool):
+        return list(pool)
+    return [node for node in pool if not set(wanted).isdisjoint(node.partitions)]
+
+
 def spare_names(
-    pool: Sequence[PoolNode], setting: LauncherSetting | None, *, adding: Iterable[int] = ()
+    pool: Sequence[PoolNode],
+    setting: LauncherSetting | None,
+    *,
+    now: datetime,
+    adding: Iterable[int] = (),
+    partitions: Collection[str] = (),
 ) -> tuple[str, ...]:
     """Return the nodes that could take a lost one's place: a launcher's own in its order, or those that its scheduler calls
-    idle; at most MOST_SPARES."""
+    idle; at most MOST_SPARES. What a scheduler said too long ago is no reason to name a node.
+
+    partitions: those that the run's job may run in, none where that is not known.
+    """
     if setting is None:
         return ()
     taken = set(adding)
-    free = [node for node in pool if node.is_free and node.id not in taken]
+    near = [node for node in of_partitions(pool, partitions) if node.is_free and node.id not in taken]
+    free = [node for node in near if not node.scheduler_state or node.is_told(now)]
     if not setting.nodes:
         return tuple(node.name for node in free if node.scheduler_state)[:MOST_SPARES]
     names = frozenset[str]().union(*(node.names for node in free))

@@ -22,6 +22,7 @@ from apps.remediation.selectors.prices import (
     resume_step_default,
     saves_to_come,
 )
+from apps.remediation.selectors.room import Room, start_of
 from apps.remediation.selectors.rows import ActionRow, LaunchRow
 from apps.remediation.selectors.schedulers import scheduler_of
 from apps.remediation.selectors.slurm import QueuedJob, queued_job, slurm_happens, slurm_why_not
@@ -52,7 +53,8 @@ class Preview:
     """An action before it is asked for. `can` and `why_not` say whether Paceline could carry it out itself;
     `confirm` is the text to type, None where none is asked for; `spares` are nodes that stand free; `choose` asks for the
     checkpoint where none can be trusted, empty where there is no need; `unsure` says that no save of the step is known;
-    `queued` is the job that a scheduler put back by itself, and what becomes of it."""
+    `short` that a scheduler has too few nodes for the start; `confirm_why` is why the text is asked for, empty where the
+    run's size is; `queued` is the job that a scheduler put back by itself, and what becomes of it."""
 
     kind: str
     run: RunRow | None
@@ -81,6 +83,8 @@ class Preview:
     held_by: ActionRow | None = None
     choose: str = ""
     unsure: str = ""
+    short: str = ""
+    confirm_why: str = ""
     queued: QueuedJob | None = None
 
     @property
@@ -138,6 +142,8 @@ def action_preview(
     pool = pool_of(cluster_id)
     adding = [row.id for row in exclude]
     out_names = exclude_names(pool, setting, adding=adding)
+    start_asks, room = start_of(kind, run, setting, pool, adding=adding, queued=queued, now=now)
+    confirm_why = _confirm_why(unsure, room, moment)
     adds = kind in (ActionKind.EXCLUDE_NODE, ActionKind.RESTART_RUN)
     guards, blast = guards_of_exclusion(
         cluster_id=cluster_id, run=run, adding=adding if adds else [], pool=pool, now=now
@@ -184,13 +190,13 @@ def action_preview(
         guards=(_held_guard(held_by, run), *guards),
         blast=blast if adds else _taken_back(blast, pool, adding) if kind == ActionKind.READMIT_NODE else None,
         happens=tuple(
-            _happens(kind, run, exclude, start or step, setting, launch, moment, unsure, queued, stops=stops)
+            _happens(kind, run, exclude, start or step, setting, launch, moment, unsure, queued, room, stops=stops)
         ),
         launcher=setting.kind if setting is not None else "",
         orders=tuple(orders_of(plan)),
         commands=tuple(commands_of(plan)),
-        spares=spare_names(pool, setting, adding=adding),
-        confirm=run.slug if run is not None and kind in _STOPS and (unsure or confirmation_needed(run)) else None,
+        spares=spare_names(pool, setting, now=now, adding=adding, partitions=start_asks.partitions),
+        confirm=run.slug if run is not None and kind in _STOPS and (confirm_why or confirmation_needed(run)) else None,
         expires_s=expiry_of(moment, prices).total_seconds(),
         can=can,
         why_not=why_not,
@@ -199,6 +205,8 @@ def action_preview(
         held_by=held_by,
         choose=_choose(run, kind, step, moment),
         unsure=unsure,
+        short=room.short if room is not None else "",
+        confirm_why=confirm_why,
         queued=queued,
     )
 
@@ -207,6 +215,12 @@ def _queued(kind: str, run: RunRow | None, setting: LauncherSetting | None, requ
     if run is None or setting is None or setting.kind != LauncherKind.SLURM or kind not in _STOPS:
         return None
     return queued_job(run, setting, wanted=requeued)
+
+
+def _confirm_why(unsure: str, room: Room | None, moment: str) -> str:
+    """Return why the run's name has to be typed, besides its size: what runs would be stopped for a start that cannot be."""
+    stops_it = room is not None and room.runs and moment != Moment.RUN_END
+    return "; ".join(why for why in (unsure, room.short if room is not None and stops_it else "") if why)
 
 
 def _choose(run: RunRow | None, kind: str, step: int | None, moment: str) -> str:
@@ -367,6 +381,7 @@ def _happens(
     moment: str,
     unsure: str,
     queued: QueuedJob | None,
+    room: Room | None,
     *,
     stops: bool,
 ) -> list[HappensRow]:
@@ -403,6 +418,8 @@ def _happens(
         if queued is not None and queued.releases:
             start = "the program chooses its checkpoint: a job that goes on cannot be told one"
             rows.append(HappensRow(f"Release job {queued.job.job_id}", "it keeps its place in the queue"))
+        if room is not None:
+            rows.append(HappensRow(*room.happens))
         rows.append(HappensRow(f"Start attempt {run.attempt_number + 1}", start))
         rows.append(HappensRow("Watch until it reports", "reads back from which step it went on"))
     return rows

@@ -41,7 +41,7 @@ class SchedulerRow:
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A run's job as the scheduler last told."""
+    """A run's job as the scheduler last told. `nodes_asked`: the least number of nodes with which it would begin."""
 
     cluster_id: int
     run_id: int
@@ -55,6 +55,8 @@ class JobRow:
     eligible_at: datetime | None
     started_at: datetime | None
     told_at: datetime
+    nodes_asked: int | None = None
+    partitions: tuple[str, ...] = ()
 
     @property
     def waits(self) -> bool:
@@ -145,4 +147,6 @@ def _job_row(row: SchedulerJob) -> JobRow:
         eligible_at=row.eligible_at,
         started_at=row.started_at,
         told_at=row.told_at,
+        nodes_asked=row.nodes_asked,
+        partitions=tuple(row.partitions),
     )

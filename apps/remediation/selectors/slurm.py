@@ -47,8 +47,14 @@ def queued_job(run: RunRow, setting: LauncherSetting, *, wanted: str = "") -> Qu
 
 def job_there(run: RunRow) -> JobRow | None:
     """Return the job of a run's newest attempt unless it is over, as far as the scheduler told."""
+    seen = job_seen(run)
+    return seen if seen is not None and not seen.is_over else None
+
+
+def job_seen(run: RunRow) -> JobRow | None:
+    """Return the job of a run's newest attempt as the scheduler last told of it, None if it did not."""
     seen, job = job_of_run(run.id), job_of(run)
-    return seen if seen is not None and job is not None and seen.job_id == job[0] and not seen.is_over else None
+    return seen if seen is not None and job is not None and seen.job_id == job[0] else None
 
 
 def job_of(run: RunRow) -> tuple[int, int | None] | None:

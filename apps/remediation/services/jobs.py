@@ -127,7 +127,7 @@ def _job_seen(
         if kept is not None and kept.told_at >= at:
             return False
         was_on = kept.nodes if kept is not None else ""
-        _keep(cluster_id, known, job, was_on=was_on, at=at)
+        _keep(cluster_id, known, job, kept=kept, at=at)
         if job.restarts is not None and job.restarts > _start_before(known, kept, job.restarts):
             _started_again(known, job, was_on=was_on, down=down, before=before, now=now)
         elif job.is_over:
@@ -138,7 +138,7 @@ def _job_seen(
     return True
 
 
-def _keep(cluster_id: int, known: JobOfRun, job: SlurmJob, *, was_on: str, at: datetime) -> None:
+def _keep(cluster_id: int, known: JobOfRun, job: SlurmJob, *, kept: SchedulerJob | None, at: datetime) -> None:
     SchedulerJob.objects.update_or_create(
         cluster_id=cluster_id,
         job_id=job.id,
@@ -148,13 +148,28 @@ def _keep(cluster_id: int, known: JobOfRun, job: SlurmJob, *, was_on: str, at: d
             "state": job.state[:32],
             "reason": job.reason[:300],
             "held": job.is_held,
-            "nodes": job.nodes or was_on,
+            "nodes": job.nodes or (kept.nodes if kept is not None else ""),
             "exc_nodes": job.exc_nodes,
+            "nodes_asked": _nodes_asked(job, kept),
+            "partitions": _partitions(job, kept),
             "eligible_at": job.eligible_at.at,
             "started_at": job.started_at.at,
             "told_at": at,
         },
     )
+
+
+def _nodes_asked(job: SlurmJob, kept: SchedulerJob | None) -> int | None:
+    """Return how many nodes a job needs: the fewest that were ever told, for with nodes it may have more than it asked for."""
+    told = (job.nodes_asked, kept.nodes_asked if kept is not None else None)
+    return min((number for number in told if number is not None), default=None)
+
+
+def _partitions(job: SlurmJob, kept: SchedulerJob | None) -> list[str]:
+    """Return where a job may run: once it has nodes, only the one of its partitions that it got is told."""
+    before = kept.partitions if kept is not None else []
+    got_one_of_them = job.state != "PENDING" and set(job.partitions) <= set(before)
+    return before if got_one_of_them or not job.partitions else list(job.partitions)
 
 
 def _started_again(

@@ -102,6 +102,8 @@ def _observe(status: NodeStatus, node: SlurmNode, line: Exclusion | None, *, now
 
 def _state_set(status: NodeStatus, node: SlurmNode, *, at: datetime) -> None:
     said, state = node.state[:STATE_LENGTH], node_state_of(node, excluded=status.exclusion_id is not None)
+    if status.partitions != list(node.partitions):
+        NodeStatus.objects.filter(pk=status.pk).update(partitions=list(node.partitions))
     if status.scheduler_state != said or status.state != state:
         node_status_update(node_id=status.pk, scheduler_state=said, state=state, scheduler_read_at=at)
     elif status.scheduler_read_at is None or at - status.scheduler_read_at > KEPT_FRESH:

@@ -30,6 +30,7 @@ from apps.remediation.choices import (
 )
 from apps.remediation.models import Action, Order
 from apps.remediation.selectors.actions import launch_of_attempt
+from apps.remediation.selectors.jobs import put_by_us
 from apps.remediation.selectors.pool import PoolNode, exclude_names, pool_of
 from apps.remediation.selectors.prices import choice_needed, choice_words, resume_step_default
 from apps.remediation.selectors.rows import OrderInHand, order_key
@@ -187,9 +188,7 @@ def _scheduler_facts(order: Order, pool: Sequence[PoolNode]) -> dict[str, Any]:
     about = order.attempt_id if order.kind == OrderKind.STOP else action.expected_attempt_id
     attempt = attempt_by_id(about) if about is not None else None
     job = job_named(attempt.key, attempt.external_id) if attempt is not None else None
-    earlier = Order.objects.filter(action__run=run, kind=OrderKind.LAUNCH, state=OrderState.DONE).exclude(pk=order.pk)
-    receipts = [receipt for receipt in earlier.values_list("receipt", flat=True) if job is not None]
-    before = {name for got in receipts if job and got.get("receipt") == str(job[0]) for name in got.get("excluded", ())}
+    before = put_by_us(run.pk, job[0], but=order.pk) if job is not None else set()
     return {
         "scheduler": scheduler_of(run.cluster_id),
         "mark": order_mark(order),

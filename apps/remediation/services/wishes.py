@@ -238,7 +238,7 @@ def wish_checked(wish: Wish, *, now: datetime) -> Preview:
         )
     if preview.confirm is not None and wish.options.confirm != preview.confirm:
         ranks = f"{preview.confirm} has {wish.run.world_size or 0 if wish.run else 0:,} ranks"
-        why = preview.unsure[:1].upper() + preview.unsure[1:]
+        why = preview.confirm_why[:1].upper() + preview.confirm_why[1:]
         raise ConfirmationNeeded(
             f"{why or ranks}: type {preview.confirm} in options.confirm to go on.",
             confirm=preview.confirm,

@@ -13,7 +13,8 @@ from apps.engine.readers.slurm.hostlist import (
 )
 from apps.engine.readers.slurm.objects import objects_read
 from apps.engine.readers.slurm.records import ENDED, Listing, SlurmJob, SlurmNode, Unread
-from apps.engine.readers.slurm.scontrol import jobs_read, nodes_read
+from apps.engine.readers.slurm.scontrol import jobs_read, names_apart, nodes_least, nodes_read
+from apps.engine.readers.slurm.states import node_state
 from apps.engine.readers.slurm.tables import accounting_read, nodes_table_read, summary_read
 from apps.engine.readers.slurm.times import SlurmTime, epoch_read, time_read
 
@@ -32,6 +33,9 @@ __all__ = [
     "hostlist_count",
     "hostlist_expand",
     "jobs_read",
+    "names_apart",
+    "node_state",
+    "nodes_least",
     "nodes_read",
     "nodes_table_read",
     "objects_read",

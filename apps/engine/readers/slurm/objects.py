@@ -5,10 +5,14 @@ from datetime import UTC
 from typing import Any
 
 from apps.engine.readers.slurm.records import Listing, SlurmJob, SlurmNode, Unread
+from apps.engine.readers.slurm.scontrol import names_apart, nodes_least, nodes_needed, tres_nodes
 from apps.engine.readers.slurm.states import job_state, node_state
 from apps.engine.readers.slurm.times import NOTHING, SlurmTime, epoch_read, number_read, time_read
 
 SAMPLES = 5
+MOST_NODES = 1_000_000
+"""More than any job has; a larger number is none."""
+
 MOST_TEXT = 4096
 """Characters of one field that are kept."""
 
@@ -88,6 +92,8 @@ def _job(one: Mapping[str, Any]) -> SlurmJob | None:
         nodes=_text(one.get("nodes")),
         exc_nodes=_text(one.get("excluded_nodes")),
         failed_node=_text(one.get("failed_node")),
+        nodes_asked=_nodes_asked(one),
+        partitions=names_apart(_text(one.get("partition"))),
         submitted_at=_time(one.get("submit_time", times.get("submission"))),
         eligible_at=_time(one.get("eligible_time", times.get("eligible"))),
         started_at=_time(one.get("start_time", times.get("start"))),
@@ -95,6 +101,22 @@ def _job(one: Mapping[str, Any]) -> SlurmJob | None:
         exit_status=status,
         exit_signal=signal,
     )
+
+
+def _nodes_asked(one: Mapping[str, Any]) -> int | None:
+    """Return the least number of nodes of a job; some versions have it as a text, `2-4` included."""
+    count = one.get("node_count", one.get("allocation_nodes"))
+    shown = nodes_least(count) if isinstance(count, str) else _positive(count)
+    tres = one.get("tres")
+    listed = tres.get("requested") if isinstance(tres, Mapping) else None
+    parts = [part for part in listed if isinstance(part, Mapping)] if isinstance(listed, list) else []
+    requested = next((_positive(part.get("count")) for part in parts if part.get("type") == "node"), None)
+    return nodes_needed(requested or tres_nodes(_text(one.get("tres_req_str"))), shown)
+
+
+def _positive(value: Any) -> int | None:
+    number = number_read(value)
+    return number if number is not None and 0 < number <= MOST_NODES else None
 
 
 def _exit(value: Any) -> tuple[int | None, int | None]:

@@ -75,7 +75,11 @@ class SlurmNode:
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """A job as the scheduler sees it. `nodes`, `exc_nodes` are hostlists as they stood, not expanded."""
+    """A job as the scheduler sees it. `nodes`, `exc_nodes` are hostlists as they stood, not expanded.
+
+    `nodes_asked` is the least number of nodes with which it would begin; of a job that runs, where the version does not
+    tell that, the number it has. `partitions` are those it may run in, the one it is in alone once it runs.
+    """
 
     id: int
     state: str
@@ -92,6 +96,8 @@ class SlurmJob:
     nodes: str = ""
     exc_nodes: str = ""
     failed_node: str = ""
+    nodes_asked: int | None = None
+    partitions: tuple[str, ...] = ()
     submitted_at: SlurmTime = NOTHING
     eligible_at: SlurmTime = NOTHING
     started_at: SlurmTime = NOTHING

@@ -16,6 +16,7 @@ _NODE_BEGIN = re.compile(r"^(?=NodeName=)", re.MULTILINE)
 _JOB_BEGIN = re.compile(r"^(?=JobId=)", re.MULTILINE)
 _SET_BY = re.compile(r"(.*) \[([^\[\]@]*)@([^\[\]]*)\]", re.DOTALL)
 _SET_BY_ANYWHERE = re.compile(r"(.* \[[^\[\]@]*@[^\[\]]*\])", re.DOTALL)
+_NODES = re.compile(r"(\d{1,6})([kK])?(?:-\d{1,6}[kK]?)?")
 _EMPTY = frozenset({"(null)", "N/A", "n/a", "None", "n/s"})
 _FREE = frozenset({"JobName", "Comment", "AdminComment", "SystemComment", "Extra", "Command", "WorkDir", "SubmitLine"})
 """What people write themselves: it may hold anything, a false `JobState=` included, up to the end of its line."""
@@ -98,7 +99,7 @@ def _node(record: str, zone: tzinfo) -> SlurmNode | None:
         reason=reason,
         reason_by=by,
         reason_at=at,
-        partitions=tuple(part for part in fields.get("Partitions", "").split(",") if part),
+        partitions=names_apart(fields.get("Partitions", "")),
         version=fields.get("Version", ""),
     )
 
@@ -124,6 +125,8 @@ def _job(record: str, zone: tzinfo) -> SlurmJob | None:
     if state is None or not number.isdecimal() or len(number) > 10:
         return None
     status, signal = exit_read(fields.get("ExitCode", ""))
+    # Before 23.02 there is one list: of what it asks for, and once it has nodes of what it has.
+    requested = fields.get("ReqTRES", fields.get("TRES", "") if state[0] == "PENDING" else "")
 
     def at(key: str) -> SlurmTime:
         return time_read(fields.get(key, ""), zone=zone) or SlurmTime(None, fields.get(key, "")[:40])
@@ -144,6 +147,8 @@ def _job(record: str, zone: tzinfo) -> SlurmJob | None:
         nodes=fields.get("NodeList", ""),
         exc_nodes=fields.get("ExcNodeList", ""),
         failed_node=fields.get("FailedNode", ""),
+        nodes_asked=nodes_needed(tres_nodes(requested), nodes_least(fields.get("NumNodes", ""))),
+        partitions=names_apart(fields.get("Partition", "")),
         submitted_at=at("SubmitTime"),
         eligible_at=at("EligibleTime"),
         started_at=at("StartTime"),
@@ -160,6 +165,47 @@ def whole(text: str) -> int | None:
     (12, None)
     """
     return int(text) if text.isdecimal() and len(text) <= 18 else None
+
+
+def nodes_least(text: str) -> int | None:
+    """Return the least number of nodes of Slurm's `NUMBER` or `LEAST-MOST`, None if it says none. `1K` are 1024.
+
+    >>> nodes_least("3"), nodes_least("2-4"), nodes_least("1K"), nodes_least(""), nodes_least("0")
+    (3, 2, 1024, None, None)
+    """
+    found = _NODES.fullmatch(text.strip())
+    return int(found[1]) * (1024 if found[2] else 1) or None if found else None
+
+
+def tres_nodes(text: str) -> int | None:
+    """Return how many nodes a list of what a job asks for names, None if none.
+
+    >>> tres_nodes("cpu=8,mem=2G,node=4,billing=8"), tres_nodes("cpu=8")
+    (4, None)
+    """
+    named = dict(part.partition("=")[::2] for part in text.split(","))
+    return nodes_least(named.get("node", ""))
+
+
+def nodes_needed(requested: int | None, shown: int | None) -> int | None:
+    """Return with how many nodes a job would begin: what it requested goes before what is shown.
+
+    A job that was put back is shown with the nodes that it had (22.05). One that asked for tasks and not for nodes has
+    requested 1 and is shown with what its tasks take.
+
+    >>> nodes_needed(2, 4), nodes_needed(1, 4), nodes_needed(None, 4)
+    (2, 4, 4)
+    """
+    return shown if requested is None or (requested == 1 and shown is not None) else requested
+
+
+def names_apart(text: str) -> tuple[str, ...]:
+    """Return the names of a list with commas.
+
+    >>> names_apart("train,debug"), names_apart("")
+    (('train', 'debug'), ())
+    """
+    return tuple(name for part in text.split(",") if (name := part.strip()))
 
 
 def exit_read(text: str) -> tuple[int | None, int | None]:

@@ -5,7 +5,7 @@ from datetime import tzinfo
 
 from apps.engine.readers.slurm.hostlist import HostlistMalformed, HostlistTooLarge, hostlist_expand
 from apps.engine.readers.slurm.records import Listing, SlurmJob, SlurmNode, Unread
-from apps.engine.readers.slurm.scontrol import exit_read, whole
+from apps.engine.readers.slurm.scontrol import exit_read, names_apart, nodes_least, nodes_needed, tres_nodes, whole
 from apps.engine.readers.slurm.states import job_state, node_state
 from apps.engine.readers.slurm.times import NOTHING, SlurmTime, time_read
 
@@ -141,6 +141,8 @@ def _accounted(fields: dict[str, str], zone: tzinfo) -> SlurmJob | None:
         comment=fields.get("Comment", ""),
         array_task=shown.partition("_")[2].partition(".")[0],
         nodes=fields.get("NodeList", "").replace("None assigned", ""),
+        nodes_asked=nodes_needed(tres_nodes(fields.get("ReqTRES", "")), nodes_least(fields.get("NNodes", ""))),
+        partitions=names_apart(fields.get("Partition", "")),
         submitted_at=at("Submit"),
         eligible_at=at("Eligible"),
         started_at=at("Start"),

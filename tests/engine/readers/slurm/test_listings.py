@@ -191,6 +191,60 @@ class TestJobs:
         assert (job.exit_status, job.exit_signal) == (status, signal)
 
 
+class TestNodesAsked:
+    @pytest.mark.parametrize(
+        ("said", "asked"),
+        [
+            ("NumNodes=3 NumCPUs=6", 3),
+            ("NumNodes=2-4 NumCPUs=2", 2),
+            ("NumNodes=1K NumCPUs=2K", 1024),
+            ("NumNodes=4 NumCPUs=8\n   ReqTRES=cpu=4,mem=1G,node=2,billing=4\n   AllocTRES=cpu=8,node=4", 2),
+            ("NumNodes=4 NumCPUs=2\n   TRES=cpu=2,mem=1G,node=2,billing=2", 2),
+            ("NumNodes=2 NumCPUs=3 NumTasks=3\n   TRES=cpu=3,mem=1G,node=1,billing=3", 2),
+            ("NumCPUs=6", None),
+        ],
+    )
+    def test_scontrol_tells_the_least_with_which_it_would_begin(self, said: str, asked: int | None) -> None:
+        text = (
+            f"JobId=7 JobName=NumNodes=9\n   JobState=PENDING\n   Partition=train,spare AllocNode:Sid=a:1\n   {said}\n"
+        )
+
+        (job,) = jobs_read(text, zone=UTC).jobs
+
+        assert (job.nodes_asked, job.partitions) == (asked, ("train", "spare"))
+
+    def test_what_a_running_job_of_22_05_has_is_not_taken_for_what_it_requested(self) -> None:
+        text = "JobId=7 JobName=x\n   JobState=RUNNING\n   NumNodes=2 NumCPUs=3\n   TRES=cpu=8,node=4\n"
+
+        assert jobs_read(text, zone=UTC).jobs[0].nodes_asked == 2
+
+    @pytest.mark.parametrize(
+        ("given", "asked"),
+        [
+            ({"node_count": 3}, 3),
+            ({"node_count": "2-4"}, 2),
+            ({"node_count": {"set": True, "infinite": False, "number": 3}}, 3),
+            ({"node_count": {"set": True, "infinite": True, "number": 0}}, None),
+            ({"node_count": {"set": False, "infinite": False, "number": 0}}, None),
+            ({"node_count": 4, "tres_req_str": "cpu=4,node=2,billing=4"}, 2),
+            ({"allocation_nodes": 4, "tres": {"requested": [{"type": "node", "name": "", "id": 4, "count": 3}]}}, 3),
+            ({"allocation_nodes": 4, "tres": {"requested": None}}, 4),
+            ({}, None),
+        ],
+    )
+    def test_json_tells_the_same_in_every_version(self, given: dict[str, object], asked: int | None) -> None:
+        (job,) = objects_read(jobs=[{"job_id": 7, "job_state": ["PENDING"], "partition": "train,spare", **given}]).jobs
+
+        assert (job.nodes_asked, job.partitions) == (asked, ("train", "spare"))
+
+    def test_the_accounting_tells_it_where_its_columns_do(self) -> None:
+        data = b"JobID|State|NNodes|ReqTRES|Partition\n7|FAILED|4|cpu=4,node=2|train\n8|FAILED|4||train\n"
+
+        listing = accounting_read(data, zone=UTC)
+
+        assert [(job.nodes_asked, job.partitions) for job in listing.jobs] == [(2, ("train",)), (4, ("train",))]
+
+
 class TestAccounting:
     def test_records_are_found_by_their_fields_and_not_by_their_lines(self) -> None:
         data = (
