@@ -19,7 +19,7 @@ from apps.diagnosis.selectors import findings_of
 from apps.fleet.selectors import aliases_of, exclusions_of, node_by_code
 from apps.journal.choices import StreamKey
 from apps.journal.selectors import events_latest, stream_seq
-from apps.remediation.selectors import actions_of
+from apps.remediation.selectors import actions_of, scheduler_silence
 
 
 @page()
@@ -29,6 +29,8 @@ def nodes(request: HttpRequest, *, who: Principal) -> HttpResponse:
     found = nodes_page(cluster_name=request.GET.get("cluster", ""), now=moment)
     chosen = request.GET.get("node", "") or node_to_show(found)
     context: dict[str, Any] = {"page": found, "chosen": chosen, "may": who.may(OPERATE)}
+    if found.cluster:
+        context["silence"] = scheduler_silence(found.cluster.id, now=moment)
     if chosen and found.cluster:
         context["card"] = node_card(node_by_code(f"{found.cluster.name}:{chosen}"), who=who, now=moment)
     if request.GET.get("part") == "ledger":

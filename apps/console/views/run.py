@@ -26,6 +26,7 @@ from apps.console.views.kit import back_to, page, render_page, render_part, stoo
 from apps.console.words import whole_of
 from apps.diagnosis.services import finding_mute
 from apps.journal.choices import Source
+from apps.remediation.selectors import scheduler_silence
 from apps.runs.selectors import RunRow, run_by_code
 
 Context = dict[str, Any]
@@ -45,7 +46,7 @@ MODULES = tuple(
 
 
 def _head(run: RunRow, *, moment: datetime, who: Principal) -> Context:  # noqa: ARG001 - the one signature of PARTS
-    return {"head": run_head(run, now=moment)}
+    return {"head": run_head(run, now=moment), "silence": scheduler_silence(run.cluster_id, now=moment)}
 
 
 def _suspects(run: RunRow, *, moment: datetime, who: Principal, stood: Stood = FRESH) -> Context:

@@ -37,8 +37,10 @@ from apps.remediation.selectors.rows import (
 from apps.remediation.selectors.schedulers import (
     JobRow,
     SchedulerRow,
+    Silence,
     job_of_run,
     scheduler_of,
+    scheduler_silence,
     schedulers_all,
     schedulers_due,
 )
@@ -64,6 +66,7 @@ __all__ = [
     "Price",
     "QueuedJob",
     "SchedulerRow",
+    "Silence",
     "action_by_code",
     "action_by_id",
     "action_holding",
@@ -91,6 +94,7 @@ __all__ = [
     "proposals_overtaken",
     "restart_preview",
     "scheduler_of",
+    "scheduler_silence",
     "schedulers_all",
     "schedulers_due",
 ]

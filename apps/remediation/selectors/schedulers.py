@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from apps.engine.readers.slurm import ENDED
@@ -69,6 +69,17 @@ class JobRow:
         return self.state in ENDED
 
 
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """A scheduler that cannot be read: since when, None where it never was, and why."""
+
+    since_at: datetime | None
+    why: str
+
+
+SILENT_AFTER = timedelta(seconds=30)
+"""One read that fails is a busy controller; a page says so when what it shows is older than people would take it for."""
+
 _JOB = re.compile(r"slurm:(\d{1,10})(?:\.(\d{1,9}))?(?![0-9])")
 
 
@@ -94,6 +105,15 @@ def schedulers_all() -> list[SchedulerRow]:
     """Return all schedulers that are set, by cluster name."""
     rows = SchedulerSetting.objects.select_related("cluster").order_by("cluster__name")
     return [_scheduler_row(row) for row in rows]
+
+
+def scheduler_silence(cluster_id: int, *, now: datetime) -> Silence | None:
+    """Return that a cluster's scheduler has not been read for a while, None where it was, or where none is set."""
+    row = scheduler_of(cluster_id)
+    if row is None or not row.failures or (row.read_at is not None and now - row.read_at < SILENT_AFTER):
+        return None
+    why = row.error.removeprefix("Slurm's controller does not answer: ").rstrip(". ")
+    return Silence(since_at=row.read_at, why=why)
 
 
 def schedulers_due(*, now: datetime) -> list[int]:
