@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('remediation', '0006_order_holder'),
+        ('remediation', '0007_proposals_settled'),
     ]
 
     operations = [
