@@ -233,12 +233,15 @@ class CheckSetting(models.Model):
 class SchedulerJob(models.Model):
     """A run's job in its cluster's scheduler, as last told; `told_at` is the moment that the scheduler spoke of.
 
+    `name`: under which it was seen first. A controller that lost its state gives numbers out again, so that another job
+    may have this one's by now.
     `nodes_asked` is the least number of nodes with which it would begin, `partitions` where it may run.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="+")
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="+")
     job_id = models.BigIntegerField()
+    name = models.CharField(max_length=300, blank=True)
     restarts = models.IntegerField(default=0)
     state = models.CharField(max_length=32)
     reason = models.CharField(max_length=300, blank=True)

@@ -8,7 +8,7 @@ from apps.engine.readers.slurm import SlurmJob
 from apps.remediation.choices import ActionKind, OrderKind
 from apps.remediation.launchers import slurm_requeue, slurm_submit
 from apps.remediation.launchers.slurm_cli import ENDED_ALREADY, SlurmCli
-from apps.remediation.launchers.slurm_jobs import fact_of, gone_receipt, receipt_of, still_there
+from apps.remediation.launchers.slurm_jobs import fact_of, gone_receipt, other_words, receipt_of, still_there
 from apps.remediation.launching import LaunchRefused, LaunchUnavailable, ReadBack, Receipt
 from apps.remediation.selectors.rows import LaunchFact, LaunchRow, OrderInHand
 from apps.remediation.selectors.schedulers import scheduler_of
@@ -24,6 +24,8 @@ class SlurmLauncher:
     def stop(self, order: OrderInHand) -> Receipt:
         cli, job_id = slurm_of(order), _job_id(order)
         job = cli.job(job_id)
+        if job is not None and (why := other_words(order, job)):
+            raise LaunchRefused(f"{why}; nothing was done to it")
         if job is None or job.is_over:
             return gone_receipt(job_id, job)
         if order.asked_at is None and job.runs and slurm_requeue.is_later(job, order):
@@ -82,6 +84,8 @@ def _cancel(cli: SlurmCli, order: OrderInHand, job: SlurmJob) -> Receipt:
 def _stop_read_back(cli: SlurmCli, order: OrderInHand) -> ReadBack:
     job_id = _job_id(order)
     job = cli.job(job_id)
+    if job is not None and (why := other_words(order, job)):
+        return ReadBack(None, Receipt(why))
     if job is None or job.is_over:
         return ReadBack(True, gone_receipt(job_id, job))
     if not cancels(order) and job.is_held:

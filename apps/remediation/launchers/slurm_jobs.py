@@ -5,14 +5,24 @@ from dataclasses import replace
 
 from apps.engine.readers.slurm import HostlistMalformed, HostlistTooLarge, SlurmJob, hostlist_compress, hostlist_expand
 from apps.remediation.launching import LaunchRefused, Receipt
-from apps.remediation.selectors.rows import LaunchFact
-from apps.remediation.services.jobs import END_REASONS
+from apps.remediation.selectors.rows import LaunchFact, OrderInHand
+from apps.remediation.services.jobs import END_REASONS, is_another
 from apps.runs.choices import EndReason
 
 
 def key_of(job: SlurmJob) -> str:
     """Return the attempt key of a job's present start; the reporter's own key extends it."""
     return f"slurm:{job.id}.{job.restarts or 0}"
+
+
+def other_words(order: OrderInHand, job: SlurmJob) -> str:
+    """Return a sentence if another job has an order's number by now, else nothing.
+
+    A controller that was killed may forget a job and give its number out again; what is done to it then is done to a stranger.
+    """
+    if not is_another(order.job_name, job):
+        return ""
+    return f"job {job.id} is called {job.name[:80]} now and was {order.job_name[:80]}: it may be another one"
 
 
 def external_id_of(job_id: int) -> str:
@@ -36,7 +46,7 @@ def fact_of(job: SlurmJob) -> LaunchFact:
 
 def receipt_of(job: SlurmJob, text: str, **facts: object) -> Receipt:
     """Return the receipt that names a job and the key of its present start."""
-    named = {"receipt": str(job.id), "key": key_of(job), "external_id": external_id_of(job.id)}
+    named = {"receipt": str(job.id), "key": key_of(job), "external_id": external_id_of(job.id), "job_name": job.name}
     return Receipt(text, {**named, "job_state": job.state, **facts})
 
 

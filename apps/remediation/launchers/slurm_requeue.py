@@ -9,6 +9,7 @@ from apps.remediation.launchers.slurm_jobs import (
     avoid_list,
     found_again,
     names_spelled,
+    other_words,
     queue_words,
     receipt_of,
     same_nodes,
@@ -46,6 +47,8 @@ def follow(cli: SlurmCli, order: OrderInHand, job_id: int) -> Receipt:
         raise LaunchRefused(
             f"Slurm does not know job {job_id} any more; submit it again, then it is followed by itself"
         )
+    if why := other_words(order, job):
+        raise LaunchRefused(f"{why}; nothing was done to it")
     if job.is_over:
         _requeue_hold(cli, job)
         job = cli.job(job_id) or job
@@ -63,6 +66,8 @@ def follow_read_back(cli: SlurmCli, order: OrderInHand, job_id: int) -> ReadBack
     job = cli.job(job_id)
     if job is None:
         return ReadBack(None, Receipt(f"Slurm does not know job {job_id} any more"))
+    if why := other_words(order, job):
+        return ReadBack(None, Receipt(why))
     if job.is_over and order.restarts is None:
         return ReadBack(None, Receipt(f"job {job_id} is over; whether it ran again is not known"))
     if job.is_held or (job.is_over and not is_later(job, order)):

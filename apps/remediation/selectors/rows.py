@@ -160,7 +160,7 @@ class CheckTarget:
 class OrderInHand:
     """Everything a launcher needs to carry an order out. `launch` is what is to be stopped, where Paceline started it.
 
-    For a scheduler: `mark` names the order there and nowhere else; `job_id` and `restarts` are the job, and the start of
+    For a scheduler: `mark` names the order there and nowhere else; `job_id`, `job_name` and `restarts` are the job, and the start of
     it, that is to be stopped or followed; `releases` says that this job goes on though the launcher could submit another
     one; `exclude_known` every name of each node that is out, `excluded_before` those
     that earlier orders kept this job from; `targets` the nodes of an order about nodes. `check`: the node to be checked.
@@ -186,6 +186,7 @@ class OrderInHand:
     scheduler: SchedulerRow | None = None
     mark: str = ""
     job_id: int | None = None
+    job_name: str = ""
     restarts: int | None = None
     releases: bool = False
     exclude_known: tuple[frozenset[str], ...] = ()

@@ -46,6 +46,7 @@ class JobRow:
     cluster_id: int
     run_id: int
     job_id: int
+    name: str
     restarts: int
     state: str
     reason: str
@@ -128,6 +129,12 @@ def job_of_run(run_id: int) -> JobRow | None:
     return None if row is None else _job_row(row)
 
 
+def job_name_of(cluster_id: int, job_id: int, *, run_id: int) -> str:
+    """Return the name under which a run's job is known, empty where nobody told of one."""
+    row = SchedulerJob.objects.filter(cluster_id=cluster_id, job_id=job_id, run_id=run_id)
+    return row.values_list("name", flat=True).first() or ""
+
+
 def jobs_of_runs(run_ids: Collection[int]) -> dict[int, JobRow]:
     """Return the newest job of each run; runs without are left out."""
     rows = SchedulerJob.objects.filter(run_id__in=list(run_ids)).order_by("told_at", "pk")
@@ -158,6 +165,7 @@ def _job_row(row: SchedulerJob) -> JobRow:
         cluster_id=row.cluster_id,
         run_id=row.run_id,
         job_id=row.job_id,
+        name=row.name,
         restarts=row.restarts,
         state=row.state,
         reason=row.reason,

@@ -110,6 +110,16 @@ def _first_seen(run_id: int, job: SlurmJob, *, now: datetime) -> bool:
     return True
 
 
+def is_another(name: str, job: SlurmJob) -> bool:
+    """Return whether a job is not the one that had its number before, by the name under which that was known."""
+    return bool(name and job.name) and job.name[:300] != name
+
+
+def job_named_anew(*, cluster_id: int, run_id: int, job_id: int, name: str) -> None:
+    """Note the name of a job that was just submitted for a run: a number that it had before counts no more."""
+    SchedulerJob.objects.filter(cluster_id=cluster_id, run_id=run_id, job_id=job_id).update(name=name[:300])
+
+
 def _job_seen(
     cluster_id: int,
     known: JobOfRun,
@@ -126,6 +136,8 @@ def _job_seen(
         kept = SchedulerJob.objects.select_for_update(no_key=True).filter(cluster_id=cluster_id, job_id=job.id).first()
         if kept is not None and kept.told_at >= at:
             return False
+        if kept is not None and kept.run_id == known.run_id and is_another(kept.name, job):
+            return False  # what it does says nothing of this run
         was_on = kept.nodes if kept is not None else ""
         _keep(cluster_id, known, job, kept=kept, at=at)
         if job.restarts is not None and job.restarts > _start_before(known, kept, job.restarts):
@@ -144,6 +156,7 @@ def _keep(cluster_id: int, known: JobOfRun, job: SlurmJob, *, kept: SchedulerJob
         job_id=job.id,
         defaults={
             "run_id": known.run_id,
+            "name": kept.name if kept is not None and kept.name and kept.run_id == known.run_id else job.name[:300],
             "restarts": job.restarts or 0,
             "state": job.state[:32],
             "reason": job.reason[:300],

@@ -34,7 +34,7 @@ from apps.remediation.selectors.jobs import put_by_us
 from apps.remediation.selectors.pool import PoolNode, exclude_names, pool_of
 from apps.remediation.selectors.prices import choice_needed, choice_words, resume_step_default
 from apps.remediation.selectors.rows import OrderInHand, order_key
-from apps.remediation.selectors.schedulers import job_named, scheduler_of
+from apps.remediation.selectors.schedulers import job_name_of, job_named, scheduler_of
 from apps.remediation.selectors.slurm import submits
 from apps.remediation.selectors.stops import launch_beside
 from apps.remediation.services.beginning import guard_closed, nodes_exclude
@@ -193,6 +193,7 @@ def _scheduler_facts(order: Order, pool: Sequence[PoolNode]) -> dict[str, Any]:
         "scheduler": scheduler_of(run.cluster_id),
         "mark": order_mark(order),
         "job_id": job[0] if job is not None else None,
+        "job_name": job_name_of(run.cluster_id, job[0], run_id=run.pk) if job is not None else "",
         "restarts": job[1] if job is not None else None,
         "releases": releases(action),
         "exclude_known": tuple(node.names for node in pool if node.is_out),

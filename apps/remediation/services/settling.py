@@ -20,6 +20,7 @@ from apps.remediation.selectors.rows import Outcome
 from apps.remediation.services.beginning import order_create
 from apps.remediation.services.checking import check_order_settle
 from apps.remediation.services.ending import give_up
+from apps.remediation.services.jobs import job_named_anew
 from apps.remediation.services.moving import (
     OrderScene,
     action_log,
@@ -180,6 +181,10 @@ def _job_taken_in(scene: OrderScene, outcome: Outcome, now: datetime) -> int | N
     assert order.attempt_id is not None
     if facts.get("key"):
         attempt_rekey(attempt_id=order.attempt_id, key=facts["key"], external_id=facts.get("external_id", ""))
+    if str(facts.get("receipt", "")).isdecimal():
+        job_named_anew(
+            cluster_id=run.cluster_id, run_id=run.pk, job_id=int(facts["receipt"]), name=str(facts.get("job_name", ""))
+        )
     status_update(run_id=run.pk, queued=facts.get("job_state") == "PENDING")
     before = Launch.objects.filter(
         run=run, launcher=order.launcher, external_id=facts.get("receipt", ""), state=LaunchState.ALIVE

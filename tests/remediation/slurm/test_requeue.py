@@ -147,6 +147,28 @@ class TestRequeue:
         assert "by itself" in row.outcome
         assert set_slurm.job(job_id).restarts == 1
 
+    @pytest.mark.parametrize("kind", ["RESTART_RUN", "STOP_RUN"])
+    def test_a_number_that_another_job_has_by_now_is_left_alone(
+        self,
+        foreign: tuple[Any, int],
+        set_slurm: Slurm,
+        ask: Callable[..., Any],
+        work: Callable[..., Any],
+        read: Callable[..., Any],
+        kind: str,
+    ) -> None:
+        run, job_id = foreign
+        read()
+        set_slurm.scontrol("update", f"JobId={job_id}", "JobName=somebody-elses")
+
+        row = work(ask(kind, run).id)
+        read()
+
+        assert row.state == "REFUSED"
+        assert "is called somebody-elses now and was train: it may be another one" in row.outcome
+        assert set_slurm.job(job_id).runs
+        assert set_slurm.job(job_id).restarts == 0
+
     def test_a_job_that_may_not_be_requeued_is_refused_with_what_would_allow_it(
         self, foreign: tuple[Any, int], set_slurm: Slurm, ask: Callable[..., Any], work: Callable[..., Any]
     ) -> None:

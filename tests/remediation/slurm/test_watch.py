@@ -185,6 +185,20 @@ class TestRunsThatNameTheirJob:
         assert ended(run) == ("CANCELLED", "SCHEDULER")
         assert len(attempts_of(run.id)) == 1
 
+    def test_what_another_job_with_the_same_number_does_says_nothing_of_them(
+        self, make_run: Callable[..., Any], cluster: int
+    ) -> None:
+        run = make_run("dense-7b", external_id="slurm:7")
+        for job in (
+            SlurmJob(7, "RUNNING", name="train", nodes="n1"),
+            SlurmJob(7, "RUNNING", name="train", nodes="n1"),
+            SlurmJob(7, "FAILED", name="another", nodes="n2"),
+        ):
+            moment = datetime.now(UTC)
+            jobs_seen(cluster_id=cluster, jobs=[job], at=moment, now=moment)
+
+        assert [(row.state, row.key) for row in attempts_of(run.id)] == [("OPEN", "slurm:7.0")]
+
     def test_a_job_that_waits_is_no_attempt_yet_and_a_later_one_is_the_next(
         self, make_run: Callable[..., Any], cluster: int, now: datetime
     ) -> None:
