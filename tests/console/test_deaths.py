@@ -8,10 +8,12 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+import numpy as np
 import pytest
 
 from apps.engine.detection import CloseReason, Subject, SubjectKind
 from apps.remediation.models import Action, Launch, Order
+from apps.runs.models import Placement
 from apps.runs.services import attempt_end
 from apps.telemetry.models import Fact
 from tests.console.conftest import HOT
@@ -99,8 +101,45 @@ class TestDeath:
         part = page()
 
         assert "<b>Rank 5 on trn002</b> ended with status 1." in part
-        assert "2 lines: the last lines of attempt 1, all its ranks together" in part
+        assert "2 lines: the last lines of attempt 1, all its ranks together; none is marked as rank 5&#x27;s" in part
         assert shown(part)[-1] == "  RuntimeError: NCCL"
+
+    def test_shows_the_lines_that_are_marked_as_its_own_first_and_then_all(
+        self, find: Any, told: Any, launched: Any, page: Any
+    ) -> None:
+        find(LOST)
+        told("EXIT", 5, code=1)
+        mixed = ["[rank2]: waits", "[rank5]: KeyError: 'x'", "[rank55]: waits", "[default5]:waits", "[rank5]: <b>"]
+        launched(exit_status=1, last_words="\n".join(mixed))
+
+        part = page()
+
+        assert "2 lines: its own last lines, as they are marked among those of all ranks of attempt 1" in part
+        assert "5 lines: the last lines of attempt 1, all its ranks together" in part
+        assert shown(part) == ["[rank5]: KeyError: 'x'", "[rank5]: <b>"]
+        assert part.index("KeyError") < part.index("[rank2]: waits")
+
+    @pytest.mark.parametrize(
+        ("nodes", "said"),
+        [(1, ["[default1]:RuntimeError: NCCL"]), (2, ["[default0]:waits", "[default1]:RuntimeError: NCCL"])],
+    )
+    def test_a_mark_that_counts_within_a_machine_says_whose_lines_only_where_there_is_one(
+        self, find: Any, told: Any, launched: Any, page: Any, attempt: Any, nodes: int, said: list[str]
+    ) -> None:
+        whole = [1 + place % nodes for place in range(8)]
+        Placement.objects.update_or_create(
+            attempt_id=attempt.id,
+            defaults={
+                "nodes": np.array(whole, "<i8").tobytes(),
+                "local_ranks": np.array([7, 6, 5, 4, 3, 1, 2, 0], "<i4").tobytes(),
+                "stages": np.full(8, -1, "<i4").tobytes(),
+            },
+        )
+        find(LOST)
+        told("EXIT", 5, code=1)
+        launched(exit_status=1, last_words="[default0]:waits\n[default1]:RuntimeError: NCCL")
+
+        assert shown(page()) == said
 
     def test_says_so_where_nothing_of_it_is_known(self, find: Any, told: Any, page: Any) -> None:
         find(LOST)
@@ -137,6 +176,18 @@ class TestDeath:
 
         assert "<b>The program of attempt 1</b> ended with status 127: the command was not found." in part
         assert shown(part) == ["sh: torchrun: not found"]
+
+    def test_tells_what_a_program_said_whose_end_nobody_saw(
+        self, find: Any, attempt: Any, launched: Any, page: Any, now: datetime
+    ) -> None:
+        find()
+        launched(last_words="step 12")
+        attempt_end(attempt_id=attempt.id, reason="UNKNOWN", authority="SILENCE", by="", source="LAUNCHER", now=now)
+
+        part = page()
+
+        assert "<b>The program of attempt 1</b> is gone, and nobody saw how it ended." in part
+        assert shown(part) == ["step 12"]
 
     def test_says_what_else_is_known_of_a_programs_end(
         self, find: Any, attempt: Any, launched: Any, page: Any, now: datetime

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from apps.common.access import SYSTEM
 from apps.fleet.selectors import node_by_code
-from apps.runs.selectors import run_by_id
+from apps.remediation.services import SchedulerFields, scheduler_set
+from apps.runs.selectors import attempt_by_id, run_by_id
 from apps.runs.services import attempt_open
 
 pytestmark = pytest.mark.django_db
@@ -42,7 +44,8 @@ class TestIngestScheduler:
         answer = post(listing(datetime.now(UTC), nodes=NODES))
 
         assert answer.status_code == 202
-        assert answer.json() == {"nodes": 3, "jobs": 0, "not_understood": 0, "samples": [], "ignored": []}
+        taken = {"nodes": 3, "jobs": 0, "not_understood": 0, "samples": [], "ignored": []}
+        assert answer.json() == {**taken, "zone": "UTC"}
         states = {name: node_by_code(name).state for name in ("trn001", "trn002", "trn003")}
         assert states == {"trn001": "IN_SERVICE", "trn002": "EXCLUDED", "trn003": "DOWN"}
 
@@ -87,6 +90,43 @@ class TestIngestScheduler:
         answer = api("report", cluster_id=other).post("/api/v1/ingest/scheduler", listing(datetime.now(UTC)))
 
         assert answer.status_code == 403
+
+    @pytest.mark.parametrize(
+        ("set_to", "said", "zone", "ended_at"),
+        [
+            (None, {}, "UTC", datetime(2026, 7, 1, 12, 0, tzinfo=UTC)),
+            ("Europe/Paris", {}, "Europe/Paris", datetime(2026, 7, 1, 10, 0, tzinfo=UTC)),
+            ("Europe/Paris", {"zone": "Asia/Tokyo"}, "Asia/Tokyo", datetime(2026, 7, 1, 3, 0, tzinfo=UTC)),
+        ],
+    )
+    def test_a_time_without_an_offset_is_read_in_the_clusters_zone(
+        self,
+        post: Callable[..., Any],
+        run: Any,
+        cluster: int,
+        set_to: str | None,
+        said: dict[str, str],
+        zone: str,
+        ended_at: datetime,
+    ) -> None:
+        fields = SchedulerFields(zone=set_to) if set_to is not None else None
+        began_at = datetime(2026, 7, 1, 1, 0, tzinfo=UTC)
+        scheduler_set(principal=SYSTEM, cluster_id=cluster, fields=fields, source="API", now=began_at)
+        attempt, _ = attempt_open(
+            run_id=run.id, key="slurm:7.0.batch", world_size=8, by="test", source="API", now=began_at
+        )
+        job = {"job_id": 7, "job_state": "FAILED", "restart_cnt": 0, "end_time": "2026-07-01T12:00:00"}
+
+        answer = post(listing(datetime.now(UTC), jobs=[job], **said)).json()
+
+        assert (answer["jobs"], answer["zone"]) == (1, zone)
+        assert attempt_by_id(attempt.id).ended_at == ended_at
+
+    def test_a_zone_that_does_not_exist_is_refused(self, post: Callable[..., Any]) -> None:
+        answer = post(listing(datetime.now(UTC), nodes=NODES, zone="Mars/Base"))
+
+        assert answer.status_code == 400
+        assert "Mars/Base" in answer.json()["error"]["message"]
 
     @pytest.mark.parametrize("name", ["real2205_sinfo.json", "slurmrestd_24.05_nodes_first50.json"])
     def test_takes_in_what_a_real_scheduler_listed(self, post: Callable[..., Any], name: str) -> None:

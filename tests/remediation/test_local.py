@@ -261,6 +261,7 @@ class TestEnd:
         wait_for(lambda: not alive(receipt.facts["pid"]), "the wrapper's end")
 
         still = launcher.look(row)
+        wait_for(lambda: (launches / "ord_1" / "stdout.log").read_text(), "the program's word")
         stopped = launcher.stop(stop_of(mine, receipt))
 
         assert still is not None
@@ -269,7 +270,8 @@ class TestEnd:
         assert not alive(orphan)
         gone = launcher.look(row)
         assert gone is not None
-        assert (gone.gone, gone.status, gone.signal, gone.last_words) == (True, None, None, "up")
+        assert (gone.gone, gone.status, gone.signal) == (True, None, None)
+        assert gone.last_words == "up"
 
 
 class TestStop:

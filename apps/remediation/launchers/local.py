@@ -117,7 +117,7 @@ class LocalLauncher:
                 status=ended["status"],
                 signal=ended["signal"],
                 asked=bool(ended["asked"]),
-                last_words=words_of(folder),
+                last_words=_said(folder),
                 note=str(ended.get("oom", "")),
             )
         seen = process_look(process)
@@ -125,10 +125,10 @@ class LocalLauncher:
             return None
         if seen == Seen.ALIVE or not is_all_gone(process, mark=_mark(launch)):
             return LaunchFact(gone=False)
-        # Written between the two looks, or never: the wrapper itself was killed.
+        # Written between the two looks, or never: the wrapper itself was killed. What was said is on disk all the same.
         if (folder / "exit.json").exists():
             return self.look(launch)
-        return LaunchFact(gone=True, last_words=words_of(folder))
+        return LaunchFact(gone=True, last_words=_said(folder))
 
     def trim(self, launches: Iterable[LaunchRow]) -> int:
         """Remove the folders of launches that are long over; return how many went."""
@@ -218,11 +218,6 @@ def local_url() -> str:
     return f"http://{'127.0.0.1' if host in ('', '0.0.0.0', '[::]') else host}:{port}"  # noqa: S104 - compared, not bound
 
 
-def words_of(folder: Path) -> str:
-    """Return the end of what a launch's program said: of its errors, or of its output where it said nothing there."""
-    return last_words(folder / "stderr.log") or last_words(folder / "stdout.log")
-
-
 def last_words(path: Path) -> str:
     """Return the end of what a program said, for whoever asks why it ended: at most 100 lines, and 16 KiB of them."""
     with suppress(OSError), path.open("rb") as file:
@@ -230,6 +225,11 @@ def last_words(path: Path) -> str:
         said = file.read(LAST_BYTES).decode("utf-8", "replace").replace("\0", "")  # an older part may be a hole
         return "\n".join(said.strip().splitlines()[-LAST_LINES:])
     return ""
+
+
+def _said(folder: Path) -> str:
+    """Return the last words of a launch: of its errors, else of its output."""
+    return last_words(folder / "stderr.log") or last_words(folder / "stdout.log")
 
 
 def _process(launch: LaunchRow) -> Process:

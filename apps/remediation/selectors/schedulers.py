@@ -35,7 +35,7 @@ class SchedulerRow:
 
     @property
     def tzinfo(self) -> ZoneInfo:
-        """Return the zone in which it writes times without an offset."""
+        """Return the zone in which pushed listings of it have times without an offset; its programs are asked in UTC."""
         return ZoneInfo(self.zone)
 
 

@@ -16,7 +16,7 @@ from apps.engine.readers.slurm.records import ENDED, Listing, SlurmJob, SlurmNod
 from apps.engine.readers.slurm.scontrol import jobs_read, names_apart, nodes_least, nodes_read
 from apps.engine.readers.slurm.states import node_state
 from apps.engine.readers.slurm.tables import accounting_read, nodes_table_read, summary_read
-from apps.engine.readers.slurm.times import SlurmTime, epoch_read, time_read
+from apps.engine.readers.slurm.times import SlurmTime, epoch_read, time_read, times_in_order
 
 __all__ = [
     "ENDED",
@@ -41,4 +41,5 @@ __all__ = [
     "objects_read",
     "summary_read",
     "time_read",
+    "times_in_order",
 ]

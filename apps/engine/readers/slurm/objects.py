@@ -1,13 +1,13 @@
 """Nodes and jobs as JSON has them: `sinfo`, `squeue`, `sacct --json` and slurmrestd, from 21.08 to 25.11."""
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC
+from datetime import UTC, tzinfo
 from typing import Any
 
 from apps.engine.readers.slurm.records import Listing, SlurmJob, SlurmNode, Unread
 from apps.engine.readers.slurm.scontrol import names_apart, nodes_least, nodes_needed, tres_nodes
 from apps.engine.readers.slurm.states import job_state, node_state
-from apps.engine.readers.slurm.times import NOTHING, SlurmTime, epoch_read, number_read, time_read
+from apps.engine.readers.slurm.times import NOTHING, SlurmTime, epoch_read, number_read, time_read, times_in_order
 
 SAMPLES = 5
 MOST_NODES = 1_000_000
@@ -17,10 +17,11 @@ MOST_TEXT = 4096
 """Characters of one field that are kept."""
 
 
-def objects_read(nodes: Iterable[Any] = (), jobs: Iterable[Any] = ()) -> Listing:
+def objects_read(nodes: Iterable[Any] = (), jobs: Iterable[Any] = (), *, zone: tzinfo = UTC) -> Listing:
     """Return the records of JSON objects of nodes and jobs, of whichever version.
 
     nodes, jobs: the members of the lists `nodes` and `jobs`, as decoded.
+    zone: in which times stand that are text without an offset, as old versions write them; the others know theirs.
     What is no object, or has no name, number or state, is counted.
     Cost: n objects.
     Source: ours; fixtures of 21.08, 22.05, 24.05 and 25.11.
@@ -41,11 +42,11 @@ def objects_read(nodes: Iterable[Any] = (), jobs: Iterable[Any] = ()) -> Listing
                 unread.append(Unread("no name, number or state", str(one)[:200]))
         return made
 
-    read_nodes, read_jobs = each(nodes, _node), each(jobs, _job)
+    read_nodes, read_jobs = each(nodes, lambda one: _node(one, zone)), each(jobs, lambda one: _job(one, zone))
     return Listing(nodes=tuple(read_nodes), jobs=tuple(read_jobs), not_understood=count, samples=tuple(unread))
 
 
-def _node(one: Mapping[str, Any]) -> SlurmNode | None:
+def _node(one: Mapping[str, Any], zone: tzinfo) -> SlurmNode | None:
     state = node_state([*_words(one.get("state")), *_words(one.get("state_flags"))])
     name = _text(one.get("name"))
     if state is None or not name or any(letter.isspace() for letter in name):
@@ -56,13 +57,13 @@ def _node(one: Mapping[str, Any]) -> SlurmNode | None:
         flags=state[1],
         reason=_text(one.get("reason")),
         reason_by=_text(one.get("reason_set_by_user")),
-        reason_at=_time(one.get("reason_changed_at")),
+        reason_at=_time(one.get("reason_changed_at"), zone),
         partitions=tuple(_words(one.get("partitions"))),
         version=_text(one.get("version") or one.get("slurmd_version")),
     )
 
 
-def _job(one: Mapping[str, Any]) -> SlurmJob | None:
+def _job(one: Mapping[str, Any], zone: tzinfo) -> SlurmJob | None:
     # The accounting's jobs have state, times and array in objects of their own.
     kept = one.get("state") if isinstance(one.get("state"), Mapping) else {}
     times = one.get("time") if isinstance(one.get("time"), Mapping) else {}
@@ -75,6 +76,13 @@ def _job(one: Mapping[str, Any]) -> SlurmJob | None:
     if state is None or number is None or not 0 < number < 2**32:
         return None
     status, signal = _exit(one.get("exit_code"))
+    told = (
+        one.get("submit_time", times.get("submission")),
+        one.get("eligible_time", times.get("eligible")),
+        one.get("start_time", times.get("start")),
+        one.get("end_time", times.get("end")),
+    )
+    submitted_at, eligible_at, started_at, ended_at = times_in_order((_time(value, zone) for value in told), zone=zone)
     comment = one.get("comment")
     return SlurmJob(
         id=number,
@@ -94,10 +102,10 @@ def _job(one: Mapping[str, Any]) -> SlurmJob | None:
         failed_node=_text(one.get("failed_node")),
         nodes_asked=_nodes_asked(one),
         partitions=names_apart(_text(one.get("partition"))),
-        submitted_at=_time(one.get("submit_time", times.get("submission"))),
-        eligible_at=_time(one.get("eligible_time", times.get("eligible"))),
-        started_at=_time(one.get("start_time", times.get("start"))),
-        ended_at=_time(one.get("end_time", times.get("end"))),
+        submitted_at=submitted_at,
+        eligible_at=eligible_at,
+        started_at=started_at,
+        ended_at=ended_at,
         exit_status=status,
         exit_signal=signal,
     )
@@ -131,9 +139,9 @@ def _exit(value: Any) -> tuple[int | None, int | None]:
     return (None, code & 0x7F) if code & 0x7F else (code >> 8 & 0xFF, None)
 
 
-def _time(value: Any) -> SlurmTime:
+def _time(value: Any, zone: tzinfo) -> SlurmTime:
     if isinstance(value, str) and not value.isdecimal():
-        return time_read(value, zone=UTC) or SlurmTime(None, value[:40])
+        return time_read(value, zone=zone) or SlurmTime(None, value[:40])
     return epoch_read(value) or NOTHING
 
 

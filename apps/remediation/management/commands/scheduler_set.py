@@ -19,7 +19,11 @@ class Command(BaseCommand):
         parser.add_argument("cluster")
         parser.add_argument("--conf", default="", help="path of slurm.conf; without it, where Slurm itself looks")
         parser.add_argument("--programs", default="", help="folder of scontrol and sbatch; without it, the usual ones")
-        parser.add_argument("--zone", default="UTC", help="in which it writes times without an offset")
+        parser.add_argument(
+            "--zone",
+            default="UTC",
+            help="of times without an offset in listings that are pushed; its programs are asked in UTC",
+        )
         parser.add_argument("--poll-s", type=float, default=5.0, help="seconds between two reads")
         parser.add_argument("--no-drains", action="store_true", help="excluding a node does not drain it there")
         parser.add_argument("--none", action="store_true", help="take it away")

@@ -3,6 +3,7 @@
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -159,6 +160,19 @@ class TestJobs:
         assert (job.exit_status, job.exit_signal) == (None, 9)
         assert job.exc_nodes == "trn[001-002]"
         assert job.is_held
+
+    def test_times_without_an_offset_are_of_the_sources_zone_and_in_order(self) -> None:
+        told = {"submit_time": "2026-10-25T02:50:00", "start_time": "2026-10-25T02:10:00", "end_time": 1792900000}
+        node = {"name": "trn001", "state": "idle", "reason_changed_at": "2026-07-01T12:00:00"}
+
+        listing = objects_read([node], [{"job_id": 7, "job_state": "FAILED", **told}], zone=ZoneInfo("Europe/Paris"))
+
+        (job,) = listing.jobs
+        assert listing.nodes[0].reason_at.at == datetime(2026, 7, 1, 10, 0, tzinfo=UTC)
+        assert job.submitted_at.at == datetime(2026, 10, 25, 0, 50, tzinfo=UTC)
+        assert job.started_at.at == datetime(2026, 10, 25, 1, 10, tzinfo=UTC)
+        assert job.started_at.uncertain
+        assert job.ended_at.at == datetime.fromtimestamp(1792900000, UTC)
 
     def test_a_job_on_its_way_back_into_the_queue_is_not_over(self) -> None:
         listing = objects_read(jobs=[{"job_id": 7, "job_state": ["NODE_FAIL", "REQUEUED"]}])

@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from apps.engine.readers.slurm import epoch_read, time_read
+from apps.engine.readers.slurm import epoch_read, time_read, times_in_order
 
 PARIS = ZoneInfo("Europe/Paris")
 
@@ -45,6 +45,31 @@ class TestTimeRead:
 
         assert read is not None
         assert (read.at, read.uncertain) == (datetime(2026, 12, 1, 13, 24, 22, tzinfo=UTC), True)
+
+
+class TestTimesInOrder:
+    @pytest.mark.parametrize(
+        ("written", "read"),
+        [
+            (["2026-10-25T01:50:00", "2026-10-25T02:10:00"], ["23:50", "00:10"]),
+            (["2026-10-25T02:50:00", "2026-10-25T02:10:00", "2026-10-25T02:20:00"], ["00:50", "01:10", "01:20"]),
+            (["2026-10-25T02:50:00", "Unknown", "2026-10-25T02:10:00"], ["00:50", "", "01:10"]),
+            (["2026-10-25T02:20:00", "2026-10-25T02:40:00"], ["00:20", "00:40"]),
+            (["2026-10-25T03:10:00", "2026-10-25T02:40:00"], ["02:10", "00:40"]),
+            (["2026-10-25T02:50:00+02:00", "2026-10-25T02:10:00"], ["00:50", "01:10"]),
+            (["2026-03-29T03:40:00", "2026-03-29T02:30:00"], ["01:40", "01:30"]),
+            (["2026-11-30T12:00:00", "2026-11-30T11:00:00"], ["11:00", "10:00"]),
+        ],
+    )
+    def test_of_an_hour_that_exists_twice_the_second_is_taken_where_the_first_came_too_early(
+        self, written: list[str], read: list[str]
+    ) -> None:
+        times = [time for text in written if (time := time_read(text, zone=PARIS)) is not None]
+
+        placed = times_in_order(times, zone=PARIS)
+
+        assert [f"{time.at:%H:%M}" if time.at else "" for time in placed] == read
+        assert [time.uncertain for time in placed] == [time.uncertain for time in times]
 
 
 class TestEpochRead:
