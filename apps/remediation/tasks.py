@@ -69,11 +69,12 @@ def _left(row: selectors.HeldOrder, *, now: datetime) -> None:
 
 @shared_task(name="remediation.ledger_sweep")
 def ledger_sweep(**_later: Any) -> None:
-    """Find exclusions whose time has come, and checks to begin or to look at."""
+    """Find exclusions whose time has come, checks to begin or to look at, and attempts that left nodes out."""
     moment = now()
     with sweeping("some lines of the ledger could not be looked after") as each:
         each(selectors.checks_due(now=moment), lambda n: queue_now("remediation.check_run", order_id=n))
         each(selectors.lines_due(now=moment), lambda row: services.exclusion_due(exclusion_id=row, now=moment))
+        each(selectors.attempts_to_compare(), lambda n: services.nodes_dropped_note(attempt_id=n, now=moment))
 
 
 @shared_task(name="remediation.launches_watch")

@@ -74,7 +74,8 @@ class Placement(models.Model):
     """Which rank sits on which node and GPU, packed: arrays by rank, never a row per rank.
 
     `nodes` int64 node ids (0 = unknown), `local_ranks` and `stages` int32 (-1 = unknown), little-endian;
-    `gpus` and `coords` JSON by rank, as far as senders told."""
+    `gpus` and `coords` JSON by rank, as far as senders told. `to_compare`: whether all have their place and nobody has
+    looked yet which nodes of the attempt before are missing (remediation); null until all have one."""
 
     attempt = models.OneToOneField(Attempt, primary_key=True, on_delete=models.CASCADE, related_name="placement")
     version = models.IntegerField(default=0)
@@ -84,6 +85,12 @@ class Placement(models.Model):
     gpus = models.JSONField(default=dict)
     coords = models.JSONField(default=dict)
     node_ids = ArrayField(models.BigIntegerField(), default=list)
+    to_compare = models.BooleanField(null=True)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["attempt"], condition=models.Q(to_compare=True), name="runs_placement_to_compare")
+        ]
 
 
 class Checkpoint(models.Model):

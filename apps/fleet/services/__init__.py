@@ -1,6 +1,6 @@
 """Everything that writes clusters, nodes, their names and the ledger."""
 
-from apps.fleet.services.ledger import exclusion_end, exclusion_noted, exclusion_open, ledger_note
+from apps.fleet.services.ledger import exclusion_end, exclusion_noted, exclusion_open, exclusions_noted, ledger_note
 from apps.fleet.services.names import alias_add, alias_remove, node_apart
 from apps.fleet.services.nodes import (
     CLUSTER_LENGTH,
@@ -19,6 +19,7 @@ from apps.fleet.services.nodes import (
     node_status_update,
     nodes_ensure,
     nodes_heard,
+    nodes_known,
 )
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "exclusion_end",
     "exclusion_noted",
     "exclusion_open",
+    "exclusions_noted",
     "gpus_ensure",
     "ledger_note",
     "name_is_usable",
@@ -45,4 +47,5 @@ __all__ = [
     "node_status_update",
     "nodes_ensure",
     "nodes_heard",
+    "nodes_known",
 ]

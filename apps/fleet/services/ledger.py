@@ -1,6 +1,9 @@
 """Writing the ledger of exclusions: it only grows. Lines are ended, never edited, and the database itself sees to that."""
 
+from collections.abc import Collection
 from datetime import datetime
+
+from django.db.models import F, Q
 
 from apps.common.clock import rfc3339
 from apps.common.errors import Conflict
@@ -8,6 +11,9 @@ from apps.fleet.choices import CHECKS, AtUntil, ExclusionOrigin, NodeState, Note
 from apps.fleet.models import Exclusion, LedgerNote, Node, NodeStatus
 from apps.fleet.services.nodes import node_event, node_status_update
 from apps.journal.services import recording
+
+MOST_NOTED = 64
+"""Nodes that others keep out of one thing at once; more are a part of the cluster, and no word about nodes."""
 
 
 def exclusion_open(
@@ -92,6 +98,31 @@ def exclusion_noted(*, node_id: int, reason: str, by_name: str, scope: str, sour
             payload={"exclusion": row.pk, "origin": row.origin},
         )
         return row.pk
+
+
+def exclusions_noted(
+    *,
+    node_ids: Collection[int],
+    reason: str,
+    by_name: str,
+    scope: str,
+    source: str,
+    now: datetime,
+    since: datetime | None = None,
+) -> list[int]:
+    """Enter that others kept nodes out of one thing alone, but for those that are out or down anyway; return the lines.
+
+    since: from when on a node must have been in service. Of more than `MOST_NOTED` none is entered.
+    """
+    if len(node_ids) > MOST_NOTED:
+        return []
+    out = Q(ended_at=None) | Q(ended_at__gt=since or now, began_at__lt=F("ended_at"))
+    gone = set(Exclusion.objects.filter(out, node_id__in=node_ids).values_list("node_id", flat=True))
+    gone |= set(NodeStatus.objects.filter(pk__in=node_ids, state=NodeState.DOWN).values_list("pk", flat=True))
+    return [
+        exclusion_noted(node_id=node_id, reason=reason, by_name=by_name, scope=scope, source=source, now=now)
+        for node_id in sorted(set(node_ids) - gone)
+    ]
 
 
 def exclusion_end(

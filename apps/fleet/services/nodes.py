@@ -87,14 +87,14 @@ def nodes_ensure(*, cluster_id: int, names: Collection[str], now: datetime) -> d
     for name in wanted:
         if not name_is_usable(name):
             raise Unprocessable(f"node: a name has 1 to {NAME_LENGTH} characters, {NAME_RULE}.", node=name[:80])
-    found = _known(cluster_id, wanted)
+    found = nodes_known(cluster_id, wanted)
     missing = [name for name in wanted if name not in found]
     if not missing:
         return found
     with recording(now=now) as log:
         # The cluster's row gives out slots; its lock makes two first hearings of one node wait for each other.
         Cluster.objects.select_for_update(no_key=True).get(pk=cluster_id)
-        found |= _known(cluster_id, missing)
+        found |= nodes_known(cluster_id, missing)
         missing = [name for name in missing if name not in found]
         book = NameBook.of(cluster_id, {short_of(name) for name in missing})
         new: list[str] = []
@@ -143,7 +143,8 @@ def _alias(log: Log, cluster_id: int, node_id: int, name: str, *, now: datetime)
     node_event(log, node_id=node_id, kind="node.aliased", text=text, source=Source.SYSTEM, payload={"alias": name})
 
 
-def _known(cluster_id: int, names: list[str]) -> dict[str, int]:
+def nodes_known(cluster_id: int, names: Collection[str]) -> dict[str, int]:
+    """Return the node of each name that is one's name or another name of one; others are left out."""
     aliases = dict(NodeAlias.objects.filter(cluster_id=cluster_id, name__in=names).values_list("name", "node_id"))
     nodes = Node.objects.filter(cluster_id=cluster_id, name__in=names, merged_into=None)
     return aliases | dict(nodes.values_list("name", "pk"))

@@ -19,6 +19,7 @@ from apps.remediation.selectors.actions import (
 )
 from apps.remediation.selectors.checks import CheckRow, check_of
 from apps.remediation.selectors.doubt import look_lines
+from apps.remediation.selectors.dropped import attempts_to_compare
 from apps.remediation.selectors.due import lines_due
 from apps.remediation.selectors.guards import Blast, GuardRow, GuardSettings, guard_settings, guards_of_exclusion
 from apps.remediation.selectors.preview import HappensRow, Preview, action_preview, restart_preview
@@ -75,6 +76,7 @@ __all__ = [
     "actions_overdue",
     "actions_waiting",
     "actions_watched",
+    "attempts_to_compare",
     "check_of",
     "checks_due",
     "guard_settings",

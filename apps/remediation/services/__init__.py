@@ -3,6 +3,7 @@
 from apps.remediation.services.checking import check_set, check_unset
 from apps.remediation.services.deciding import NotHeardYet, action_accept, action_dismiss, action_settle
 from apps.remediation.services.drifts import DriftMoved, drift_decide
+from apps.remediation.services.dropped import nodes_dropped_note
 from apps.remediation.services.jobs import jobs_seen
 from apps.remediation.services.leaving import attempts_left_end
 from apps.remediation.services.moving import ActionMoved
@@ -62,6 +63,7 @@ __all__ = [
     "guard_set",
     "jobs_seen",
     "launch_noted",
+    "nodes_dropped_note",
     "nodes_seen",
     "order_claim",
     "order_doubt",

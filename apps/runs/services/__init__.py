@@ -21,7 +21,7 @@ from apps.runs.services.checkpoints import (
     checkpoint_trust_set,
     saves_lock,
 )
-from apps.runs.services.placement import RankPlace, placement_merge
+from apps.runs.services.placement import RankPlace, placement_compare_claim, placement_merge
 from apps.runs.services.runs import (
     ADMINISTRATIVE,
     DESCRIPTIVE,
@@ -52,6 +52,7 @@ __all__ = [
     "checkpoint_status_refresh",
     "checkpoint_trust_regain",
     "checkpoint_trust_set",
+    "placement_compare_claim",
     "placement_merge",
     "run_cluster",
     "run_lock",

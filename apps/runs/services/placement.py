@@ -26,10 +26,10 @@ class RankPlace:
     coords: Mapping[str, int] | None = None
 
 
-def placement_merge(*, attempt_id: int, places: Iterable[RankPlace]) -> bool:
+def placement_merge(*, attempt_id: int, places: Iterable[RankPlace], past: bool = False) -> bool:
     """Take over where ranks sit; return whether anything is new. A rank beyond the attempt's size is left out.
 
-    What a sender does not tell stays as it was told before.
+    What a sender does not tell stays as it was told before. past: it is told of what was over long ago.
     """
     told = {place.rank: place for place in places}
     if not told:
@@ -48,7 +48,7 @@ def placement_merge(*, attempt_id: int, places: Iterable[RankPlace]) -> bool:
             name = str(rank)
             return int(nodes[rank]), int(local_ranks[rank]), int(stages[rank]), gpus.get(name), coords.get(name)
 
-        changed = row is None
+        changed, to_compare = row is None, row.to_compare if row else None
         for rank, place in told.items():
             if not 0 <= rank < size:
                 continue
@@ -62,6 +62,9 @@ def placement_merge(*, attempt_id: int, places: Iterable[RankPlace]) -> bool:
                 coords[str(rank)] = {str(k)[:8]: int(v) for k, v in list(place.coords.items())[:8]}
             stages[rank] = coords.get(str(rank), {}).get("pp", 0)
             changed |= before != known(rank)
+        is_whole = attempt.world_size is not None and bool(nodes.all())
+        if to_compare is None and is_whole and not past and attempt.previous_id is not None:
+            changed = to_compare = True
         if not changed:
             return False
         node_ids = [int(node) for node in np.unique(nodes) if node]
@@ -75,11 +78,17 @@ def placement_merge(*, attempt_id: int, places: Iterable[RankPlace]) -> bool:
                 "gpus": gpus,
                 "coords": coords,
                 "node_ids": node_ids,
+                "to_compare": to_compare,
             },
         )
         if attempt.state == AttemptState.OPEN:
             nodes_of_run_set(run_id=attempt.run_id, node_ids=node_ids)
         return True
+
+
+def placement_compare_claim(*, attempt_id: int) -> bool:
+    """Take it in hand to look which nodes an attempt left out, once; False if somebody did before."""
+    return bool(Placement.objects.filter(pk=attempt_id, to_compare=True).update(to_compare=False))
 
 
 def _placement_arrays(row: Placement | None, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

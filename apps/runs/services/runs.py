@@ -9,11 +9,12 @@ from django.db.models import F
 
 from apps.common.errors import BadRequest, Conflict, Forbidden
 from apps.common.live import FLEET_GROUP, poke_on_commit
+from apps.fleet.models import short_of
 from apps.fleet.selectors import clusters_all
-from apps.fleet.services import cluster_default, cluster_ensure
+from apps.fleet.services import cluster_default, cluster_ensure, exclusions_noted, nodes_known
 from apps.journal.choices import StreamKey
 from apps.journal.services import recording
-from apps.runs.models import Run, RunStatus
+from apps.runs.models import Placement, Run, RunStatus
 
 SLUG = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
 
@@ -123,8 +124,34 @@ def run_put(
                         "after": {n: changed[n] for n in told if n != "launcher"},
                     },
                 )
+            if "launcher" in changed and not is_new:
+                _nodes_taken_out(run, before=kept["launcher"], by=by, source=source, now=now)
             status_update(run_id=run.pk)
         return run.pk, is_new
+
+
+def _nodes_taken_out(run: Run, *, before: Mapping[str, Any], by: str, source: str, now: datetime) -> None:
+    """Enter in the ledger which nodes a launcher names no more; where it named none, which of those that the run had last.
+
+    One that names none now leaves the choice to the program.
+    """
+    named, names = before.get("nodes") or (), run.launcher.get("nodes") or ()
+    if not names:
+        return
+    known = nodes_known(run.cluster_id, [*named, *names])
+    still = {short_of(name) for name in names}
+    had = {known[name] for name in named if name in known and short_of(name) not in still}
+    if not named:
+        newest = Placement.objects.filter(attempt__run=run).order_by("-pk").values_list("node_ids", flat=True)
+        had.update(newest.first() or ())
+    exclusions_noted(
+        node_ids=had - {known[name] for name in names if name in known},
+        reason="taken out of the run's launcher.nodes",
+        by_name=by or "somebody",
+        scope=f"run {run.slug}",
+        source=source,
+        now=now,
+    )
 
 
 def status_update(*, run_id: int, **fields: Any) -> None:

@@ -250,7 +250,7 @@ def _attempt_made(
             run_id=run_id, key=key, world_size=placed.world_size, by=by, source=source,
             now=datetime.fromtimestamp(began_s, UTC),
         )  # fmt: skip
-        placement_merge(attempt_id=attempt.id, places=_places(placed, cluster_id=cluster_id, now=now))
+        placement_merge(attempt_id=attempt.id, places=_places(placed, cluster_id=cluster_id, now=now), past=True)
         log.add(
             StreamKey.run(run_id),
             kind="attempt.imported",
