@@ -33,6 +33,9 @@ FINE = Facts(
 )
 
 
+DOUBTED = OrderFact("ord_1", "LAUNCH", "UNCERTAIN", "nobody came back")
+
+
 def ended(state: str, **more: Any) -> tuple[ActionFact, ...]:
     return (replace(FINE.actions[0], state=state, **more),)
 
@@ -52,6 +55,12 @@ class TestTheJudge:
             ({"actions": ended("CANCELLED", began=False)}, "was executed"),
             ({"actions": ended("RUNNING")}, "for ever"),
             ({"actions": ended("UNCERTAIN")}, "does not say what to look at"),
+            ({"actions": ended("UNCERTAIN", orders=(DOUBTED,))}, "does not say what to look at"),
+            ({"actions": ended("UNCERTAIN", orders=(DOUBTED,), look=("GET ord_0",))}, "does not say what to look at"),
+            (
+                {"actions": ended("UNCERTAIN", orders=(replace(DOUBTED, error=""),), look=("GET ord_1",))},
+                "does not say what to look at",
+            ),
             ({"actions": ended("FAILED", outcome="")}, "without a word"),
             ({"actions": ()}, "is not there"),
             ({"cancel_answers": (200,)}, "a cancel was answered 200"),
@@ -64,6 +73,19 @@ class TestTheJudge:
     )
     def test_sees(self, facts: dict[str, Any], words: str) -> None:
         assert words in "; ".join(judge(replace(FINE, **facts)))
+
+    @pytest.mark.parametrize(
+        ("kind", "look"),
+        [
+            ("LAUNCH", "squeue --states=all --name=run.ord_1"),
+            ("STOP", "scontrol show job 41"),
+            ("STOP", "ps -fp 4711"),
+        ],
+    )
+    def test_is_content_with_a_doubt_that_says_what_to_look_at(self, kind: str, look: str) -> None:
+        order = replace(DOUBTED, kind=kind)
+
+        assert judge(replace(FINE, actions=ended("UNCERTAIN", orders=(order,), look=(look,)))) == []
 
 
 class TestThePlan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 
@@ -26,6 +27,14 @@ class ActionFact:
     orders: tuple[OrderFact, ...]
     look: tuple[str, ...] = ()
     """What a person is told to look at while it is in doubt."""
+
+    @property
+    def says_where(self) -> bool:
+        """Return whether that names each order in doubt where its launcher knows it, or the job or pid that it is about."""
+        doubted = [order for order in self.orders if order.state == "UNCERTAIN" and order.error]
+        lines = "\n".join(self.look)
+        about = re.search(r"^(scontrol show job|ps -fp) \d+$", lines, re.MULTILINE)
+        return bool(doubted) and all(order.code in lines or about for order in doubted)
 
 
 @dataclass(frozen=True)
@@ -103,7 +112,7 @@ def _never_lost(facts: Facts) -> list[str]:
     wrong = []
     for action in facts.actions:
         if action.state == "UNCERTAIN":
-            if not action.look or not any(order.state == "UNCERTAIN" and order.error for order in action.orders):
+            if not action.says_where:
                 wrong.append(f"action {action.id} is uncertain and does not say what to look at")
         elif action.state not in OVER:
             wrong.append(f"action {action.id} is {action.state} for ever")

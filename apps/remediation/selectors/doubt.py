@@ -29,7 +29,9 @@ def _lines(action: ActionRow, order: OrderRow) -> list[str]:
         return [f"# ask the receiver what became of order {code}: GET, at its own address, /{code}"]
     if order.kind == OrderKind.STOP:
         launch = launch_of_attempt(order.attempt_id) if order.attempt_id is not None else None
-        return [] if launch is None or launch.pid is None else [f"ps -fp {launch.pid}"]
+        if launch is None or launch.pid is None:
+            return ["# Paceline did not start this attempt: look where it was started"]
+        return [f"ps -fp {launch.pid}", shlex.join(["ls", "-l", launch.directory])]
     return [shlex.join(["ls", "-l", str(Path(settings.DATA_DIR) / "launches" / code)])]
 
 
@@ -38,6 +40,8 @@ def _slurm(action: ActionRow, order: OrderRow, code: str) -> list[str]:
     attempt = attempt_by_id(about) if about is not None else None
     job = job_named(attempt.key, attempt.external_id) if attempt is not None else None
     lines = [] if job is None else [f"scontrol show job {job[0]}"]
+    if order.kind == OrderKind.STOP and job is None:
+        lines.append("# which job of Slurm this attempt is is not known: look through squeue --states=all")
     if order.kind == OrderKind.LAUNCH:
         lines.append(shlex.join(["squeue", "--states=all", f"--name={action.run}.{code}"]))
     return lines
