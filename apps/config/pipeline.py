@@ -36,6 +36,7 @@ TASKS: dict[str, str] = {
     "remediation.order_run": "orders",
     "remediation.order_look": "orders",
     "remediation.check_run": "slow",
+    "remediation.order_again": "slow",
     "remediation.scheduler_read": "slow",
 }
 

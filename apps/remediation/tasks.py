@@ -31,6 +31,12 @@ def check_run(*, order_id: int, **_later: Any) -> None:
     order_run(order_id=order_id)
 
 
+@shared_task(name="remediation.order_again")
+def order_again(*, order_id: int, **_later: Any) -> None:
+    """Hand out again what was not heard: a launcher that does not answer holds up no other's button."""
+    order_run(order_id=order_id)
+
+
 @shared_task(name="remediation.order_look")
 def order_look(*, order_id: int, **_later: Any) -> None:
     """Read back what came of an order that is in doubt."""
@@ -55,6 +61,7 @@ def orders_sweep(**_later: Any) -> None:
         left = [row for row in selectors.orders_held() if launchers.holder_died(row.holder)]
         each(left, lambda row: _left(row, now=moment))
         each(selectors.orders_due(now=moment), lambda n: queue_now("remediation.order_run", order_id=n))
+        each(selectors.orders_unheard(now=moment), lambda n: queue_now("remediation.order_again", order_id=n))
         each(selectors.orders_uncertain(now=moment), lambda n: queue_now("remediation.order_look", order_id=n))
         each(selectors.actions_watched(), lambda n: services.action_watch(action_id=n, now=moment))
 

@@ -127,7 +127,7 @@ def work() -> Callable[..., Any]:
             moment = datetime.now(UTC)
             for waiting in selectors.actions_waiting():
                 tasks.services.action_advance(action_id=waiting, now=moment)
-            for order_id in selectors.orders_due(now=moment):
+            for order_id in [*selectors.orders_due(now=moment), *selectors.orders_unheard(now=moment)]:
                 tasks.order_run(order_id=order_id)
             for order_id in selectors.orders_uncertain(now=moment):
                 tasks.order_look(order_id=order_id)

@@ -36,6 +36,7 @@ from apps.runs.services import (
     run_put,
     status_update,
 )
+from apps.telemetry.models import DoorBeat
 from tests.remediation.conftest import alive, is_watched, wait_for
 
 
@@ -715,6 +716,81 @@ class TestHardCases:
         assert "was not available" in row.outcome
         assert "Before that: stopped" in row.outcome
         assert run_by_id(running.id).state == "GAVE_UP"
+
+    def test_a_start_that_is_left_from_before_a_pause_is_off(
+        self, running: Any, ask: Callable[..., Any], work: Callable[..., Any]
+    ) -> None:
+        asked, days = ask("RESTART_RUN", running), timedelta(days=6)
+        stop = services.order_claim(order_id=asked.orders[0].id, now=datetime.now(UTC))
+        assert stop is not None
+        done = launchers.order_carry_out(stop)
+        services.order_settle(order_id=stop.id, claim=stop.claim, outcome=done, now=datetime.now(UTC))
+        launch = Order.objects.get(action_id=asked.id, kind="LAUNCH")
+
+        taken = services.order_claim(order_id=launch.pk, now=datetime.now(UTC) + days)
+
+        row = selectors.action_by_id(asked.id)
+        assert taken is None
+        assert row.state == "FAILED"
+        assert "nobody was at work until now" in row.outcome
+        assert "Before that: stopped" in row.outcome
+
+    def test_a_start_waits_after_a_pause_until_it_is_heard_what_happened_meanwhile(
+        self, running: Any, ask: Callable[..., Any], work: Callable[..., Any]
+    ) -> None:
+        asked = ask("RESTART_RUN", running)
+        stop = services.order_claim(order_id=asked.orders[0].id, now=datetime.now(UTC))
+        assert stop is not None
+        done = launchers.order_carry_out(stop)
+        services.order_settle(order_id=stop.id, claim=stop.claim, outcome=done, now=datetime.now(UTC))
+        launch, back = Order.objects.get(action_id=asked.id, kind="LAUNCH"), datetime.now(UTC) + timedelta(seconds=60)
+        DoorBeat.objects.create(instance="p", accepting_since=back, last_beat_at=back)
+
+        at_once = services.order_claim(order_id=launch.pk, now=back + timedelta(seconds=1))
+        DoorBeat.objects.update(last_beat_at=back + timedelta(seconds=16))
+        later = services.order_claim(order_id=launch.pk, now=back + timedelta(seconds=16))
+
+        assert at_once is None
+        assert later is not None
+
+    def test_taking_the_launcher_away_during_a_stop_leaves_nothing_open(
+        self, running: Any, ask: Callable[..., Any], work: Callable[..., Any], now: datetime
+    ) -> None:
+        asked = ask("STOP_RUN", running)
+        stop = services.order_claim(order_id=asked.orders[0].id, now=datetime.now(UTC))
+        assert stop is not None
+        going = Outcome("GOING_ON", "it was asked to leave")
+        services.order_settle(order_id=stop.id, claim=stop.claim, outcome=going, now=datetime.now(UTC))
+        run_put(
+            slug=running.slug, cluster_id=running.cluster_id, fields={"launcher": {}}, by="t", source="API", now=now
+        )
+        os.kill(launches_alive()[0].pid or 0, signal.SIGTERM)
+
+        row = work(asked.id)
+
+        assert row.state == "SUCCEEDED"
+        assert launches_alive() == []
+
+    def test_a_stop_whose_launcher_is_away_is_looked_at_more_rarely_and_not_for_ever(
+        self, running: Any, ask: Callable[..., Any]
+    ) -> None:
+        asked = ask("STOP_RUN", running)
+        away, moment = Outcome("UNAVAILABLE", "it does not answer"), datetime.now(UTC)
+        order = services.order_claim(order_id=asked.orders[0].id, now=moment)
+        assert order is not None
+        taken = Outcome("GOING_ON", "it was asked to leave")
+        services.order_settle(order_id=order.id, claim=order.claim, outcome=taken, now=moment)
+        looks = 0
+        while (row := Order.objects.get(pk=order.id)).state == "WAITING":
+            moment, looks = row.not_before, looks + 1
+            again = services.order_claim(order_id=order.id, now=moment)
+            assert again is not None
+            services.order_settle(order_id=order.id, claim=again.claim, outcome=away, now=moment)
+
+        said = [event.text for event in events_latest(StreamKey.run(running.id), limit=200)]
+        assert 25 < looks < 45
+        assert sum("not available" in text for text in said) <= 4
+        assert selectors.action_by_id(asked.id).state == "REFUSED"
 
     def test_a_restart_at_the_end_of_the_attempt_starts_the_next_one_after_a_crash(
         self, running: Any, ask: Callable[..., Any], work: Callable[..., Any]

@@ -4,12 +4,15 @@ Two kinds of run. One whose launcher has a `command` or a `script` is submitted 
 One without belongs to somebody's own job, which is requeued (`slurm_requeue`).
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from apps.engine.readers.slurm import SlurmJob
 from apps.remediation.choices import ActionKind, OrderKind
 from apps.remediation.launchers import slurm_requeue, slurm_submit
 from apps.remediation.launchers.slurm_cli import ENDED_ALREADY, SlurmCli
 from apps.remediation.launchers.slurm_jobs import fact_of, gone_receipt, other_words, receipt_of, still_there
-from apps.remediation.launching import LaunchRefused, LaunchUnavailable, ReadBack, Receipt
+from apps.remediation.launching import LaunchRefused, LaunchUnavailable, LaunchUncertain, ReadBack, Receipt
 from apps.remediation.selectors.rows import LaunchFact, LaunchRow, OrderInHand
 from apps.remediation.selectors.schedulers import scheduler_of
 
@@ -19,10 +22,17 @@ class SlurmLauncher:
 
     def launch(self, order: OrderInHand) -> Receipt:
         cli = slurm_of(order)
-        return slurm_submit.submit(cli, order) if submits(order) else slurm_requeue.follow(cli, order, _job_id(order))
+        with _half_done(cli):
+            if submits(order):
+                return slurm_submit.submit(cli, order)
+            return slurm_requeue.follow(cli, order, _job_id(order))
 
     def stop(self, order: OrderInHand) -> Receipt:
         cli, job_id = slurm_of(order), _job_id(order)
+        with _half_done(cli):
+            return self._stopped(cli, order, job_id)
+
+    def _stopped(self, cli: SlurmCli, order: OrderInHand, job_id: int) -> Receipt:
         job = cli.job(job_id)
         if job is not None and (why := other_words(order, job)):
             raise LaunchRefused(f"{why}; nothing was done to it")
@@ -54,6 +64,17 @@ class SlurmLauncher:
         except (LaunchUnavailable, LaunchRefused):
             return LaunchFact(gone=False)
         return None if job is None else fact_of(job)
+
+
+@contextmanager
+def _half_done(cli: SlurmCli) -> Iterator[None]:
+    """Make of a failure after something was changed what it is: uncertain, to be read back and never called nothing."""
+    try:
+        yield
+    except (LaunchUnavailable, LaunchRefused) as error:
+        if not cli.has_changed:
+            raise
+        raise LaunchUncertain(f"something was done already, then: {error.message}") from error
 
 
 def submits(order: OrderInHand) -> bool:

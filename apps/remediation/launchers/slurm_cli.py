@@ -82,11 +82,15 @@ class Said:
 
 
 class SlurmCli:
-    """Slurm's programs as one cluster's settings name them. One object serves one order: its calls share a budget."""
+    """Slurm's programs as one cluster's settings name them. One object serves one order: its calls share a budget.
+
+    `has_changed`: a call of this order changed something that stands, so that a later failure leaves nothing as it was.
+    """
 
     def __init__(self, where: SchedulerRow, *, budget_s: float = BUDGET_S) -> None:
         self._where = where
         self._end = time.monotonic() + budget_s
+        self.has_changed = False
 
     def jobs(self, *job_ids: int) -> dict[int, SlurmJob]:
         """Return jobs by number; those that the controller does not know (any more) are left out.
@@ -190,6 +194,7 @@ class SlurmCli:
             raise LaunchUncertain(f"{program} did not come back within {error.args[0]:.0f} s") from error
         sentence = _sentence(said)
         if said.status == 0 or (already is not None and already.search(sentence)):
+            self.has_changed = True
             return said
         if _PERHAPS_HEARD.search(sentence):
             raise LaunchUncertain(f"Slurm's controller did not answer: {sentence}")

@@ -15,7 +15,7 @@ from apps.remediation.launchers.slurm_jobs import (
     same_nodes,
     still_there,
 )
-from apps.remediation.launching import LaunchRefused, LaunchUnavailable, LaunchUncertain, ReadBack, Receipt
+from apps.remediation.launching import LaunchRefused, LaunchUncertain, ReadBack, Receipt
 from apps.remediation.selectors.rows import OrderInHand
 
 BEGIN_IN_S = 2
@@ -53,7 +53,7 @@ def follow(cli: SlurmCli, order: OrderInHand, job_id: int) -> Receipt:
         _requeue_hold(cli, job)
         job = cli.job(job_id) or job
     if job.state == "COMPLETING" or job.is_over:
-        raise LaunchUnavailable(f"job {job_id} is still ending")
+        return still_there(job, f"job {job_id} is still ending")
     if job.runs:
         if order.restarts is None or is_later(job, order):
             return found_again(job, f"{queue_words(job)} (restart {job.restarts})", order.exclude_known)

@@ -160,6 +160,7 @@ def _released(cli: SlurmCli, job_id: int, spelled: list[str], unknown: list[str]
         cli.change("scontrol", "release", str(job_id))
     except LaunchRefused:
         cli.change("scancel", "--state=PENDING", str(job_id), already=ENDED_ALREADY)
+        cli.has_changed = False  # it is taken back: nothing of it runs
         raise
     seen = cli.job(job_id)
     if seen is None or seen.is_held:

@@ -15,6 +15,7 @@ from apps.remediation.selectors.actions import (
     orders_held,
     orders_stale,
     orders_uncertain,
+    orders_unheard,
     proposals_overtaken,
 )
 from apps.remediation.selectors.checks import CheckRow, check_of
@@ -92,6 +93,7 @@ __all__ = [
     "orders_held",
     "orders_stale",
     "orders_uncertain",
+    "orders_unheard",
     "prices_of",
     "proposals_overtaken",
     "restart_preview",

@@ -124,9 +124,16 @@ def proposal_in_hand(*, run_id: int, key: str) -> bool:
 
 
 def orders_due(*, now: datetime, limit: int = 1000) -> list[int]:
-    """Return orders that can be handed out, longest due first; checks have a task of their own."""
-    due = Order.objects.filter(state=OrderState.WAITING, not_before__lte=now).exclude(kind=OrderKind.CHECK)
+    """Return orders that can be handed out, longest due first; checks, and those not heard before, have tasks of their own."""
+    due = Order.objects.filter(state=OrderState.WAITING, not_before__lte=now, error="").exclude(kind=OrderKind.CHECK)
     return list(due.order_by("not_before", "pk").values_list("pk", flat=True)[:limit])
+
+
+def orders_unheard(*, now: datetime, limit: int = 1000) -> list[int]:
+    """Return orders to hand out again whose launcher did not answer, or not well, the last time; longest due first."""
+    due = Order.objects.filter(state=OrderState.WAITING, not_before__lte=now).exclude(error="")
+    due = due.exclude(kind=OrderKind.CHECK).order_by("not_before", "pk")
+    return list(due.values_list("pk", flat=True)[:limit])
 
 
 def checks_due(*, now: datetime, limit: int = 1000) -> list[int]:

@@ -17,7 +17,7 @@ from apps.common.tasks import queue_on_commit
 from apps.fleet.choices import ExclusionOrigin
 from apps.fleet.models import Exclusion
 from apps.journal.services import Log
-from apps.remediation.choices import ActionKind, ActionState, LauncherKind, OrderKind, OrderState
+from apps.remediation.choices import OPEN, ActionKind, ActionState, LauncherKind, OrderKind, OrderState
 from apps.remediation.models import Action, ActionNode, NodeDrain, Order
 from apps.remediation.selectors.commands import reason_words
 from apps.remediation.selectors.pool import pool_of
@@ -80,7 +80,8 @@ def node_order_in_hand(order: Order) -> OrderInHand:
 
 def node_order_settle(log: Log, scene: Scene, order: Order, outcome: Outcome, *, now: datetime) -> None:
     """Take in what came of an order about nodes; whatever it was, what waits for it goes on."""
-    again = outcome.kind in ("UNAVAILABLE", "UNCERTAIN", "NOT_DONE", "GOING_ON")
+    # Of an action that is over by now nobody would take the order in hand again.
+    again = outcome.kind in ("UNAVAILABLE", "UNCERTAIN", "NOT_DONE", "GOING_ON") and scene.action.state in OPEN
     if again and order.tries <= len(BACKOFF_S):
         order.state, order.error = OrderState.WAITING, outcome.text
         order.not_before = now + timedelta(seconds=BACKOFF_S[order.tries - 1])
@@ -95,7 +96,8 @@ def node_order_settle(log: Log, scene: Scene, order: Order, outcome: Outcome, *,
     action_log(log, scene.action, kind="order.settled", text=text, order=order.pk, order_state=order.state)
     if done:
         _note_drains(order, outcome, now=now)
-    _go_on(log, scene.action, order, outcome.text, done=done, now=now)
+    if scene.action.state in OPEN:
+        _go_on(log, scene.action, order, outcome.text, done=done, now=now)
 
 
 def drain_mark(exclusion: Exclusion) -> str:

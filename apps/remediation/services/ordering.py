@@ -15,6 +15,7 @@ from django.conf import settings
 
 from apps.accounts.services import token_create, token_revoke
 from apps.common.access import REPORT
+from apps.common.clock import rfc3339
 from apps.common.ids import id_write
 from apps.journal.choices import Source
 from apps.journal.services import Log, recording
@@ -32,6 +33,7 @@ from apps.remediation.models import Action, Order
 from apps.remediation.selectors.actions import launch_of_attempt
 from apps.remediation.selectors.jobs import put_by_us
 from apps.remediation.selectors.pool import PoolNode, exclude_names, pool_of
+from apps.remediation.selectors.preview import EXPIRY
 from apps.remediation.selectors.prices import choice_needed, choice_words, resume_step_default
 from apps.remediation.selectors.rows import OrderInHand, order_key
 from apps.remediation.selectors.schedulers import job_name_of, job_named, scheduler_of
@@ -50,11 +52,13 @@ from apps.remediation.services.moving import (
     scene_lock,
 )
 from apps.remediation.services.node_orders import node_order_claim, node_order_in_hand
+from apps.remediation.services.proposing import just_blind
 from apps.remediation.services.waiting import expired_text
 from apps.runs.choices import AttemptState, EndReason
 from apps.runs.launcher import LauncherSetting, launcher_usable
 from apps.runs.selectors import AttemptRow, attempt_by_id, attempts_of, run_by_id
 from apps.runs.services import attempt_open, status_update
+from apps.telemetry.selectors import door_state
 
 ATTEMPTS_MEANWHILE = 100
 """More than ever begin between an order and the word of what came of it."""
@@ -79,8 +83,10 @@ def order_claim(*, order_id: int, now: datetime, holder: str = "") -> OrderInHan
         if action.state not in (ActionState.REQUESTED, ActionState.RUNNING):
             return None
         setting = launcher_usable(scene.run.launcher)
-        if not _may_go_on(log, scene, setting, now=now) or setting is None:
+        if _waits_for_word(scene, now=now) or not _may_go_on(log, scene, setting, now=now):
             return None
+        if setting is None:  # taken away since: what it has in hand is looked at all the same
+            setting = LauncherSetting(kind=order.launcher)
         if action.state == ActionState.REQUESTED:
             text = f"{action_words(action)} begins"
             action_move(log, action, ActionState.RUNNING, text=text, now=now, began_at=now)
@@ -208,7 +214,7 @@ def _may_go_on(log: Log, scene: OrderScene, setting: LauncherSetting | None, *, 
     if is_first and action.expires_at <= now:
         action_move(log, action, ActionState.EXPIRED, text=expired_text(action), now=now)
         return False
-    if order.asked_at is not None:
+    if order.asked_at is not None and order.kind == OrderKind.STOP:
         return True  # the launcher has it already; now it is only looked at
     why = _why_not(scene, setting, is_first=is_first, now=now)
     if why and is_first:
@@ -224,6 +230,10 @@ def _why_not(scene: OrderScene, setting: LauncherSetting | None, *, is_first: bo
     is_open = scene.attempt is not None
     if setting is None or setting.kind != order.launcher:
         return "The run's launcher was changed meanwhile."
+    if not is_first and now - order.not_before > EXPIRY:
+        return (
+            f"It was to go on at {rfc3339(order.not_before)}, and nobody was at work until now: look at the run again."
+        )
     if order.kind == OrderKind.STOP:
         # An attempt that ended by itself meanwhile is what a stop wants; another one that runs is not ours to stop.
         if order.attempt_id != (scene.attempt.pk if scene.attempt is not None else run.attempt_id):
@@ -243,6 +253,17 @@ def _why_not(scene: OrderScene, setting: LauncherSetting | None, *, is_first: bo
         if action.kind == ActionKind.RESTART_RUN and (suspects := choice_needed(run, action.options.get("from_step"))):
             return choice_words(run, suspects)
     return ""
+
+
+def _waits_for_word(scene: OrderScene, *, now: datetime) -> bool:
+    """Return whether a start that is left from before a pause waits until it is heard what happened meanwhile.
+
+    Somebody may have started the run by hand, and its reports still be on their way.
+    """
+    action, order = scene.action, scene.order
+    if order.kind != OrderKind.LAUNCH or action.state == ActionState.REQUESTED:
+        return False
+    return order.not_before < door_state(now).accepting_since and just_blind(run_by_id(scene.run.pk), now=now)
 
 
 def _starts_anew(setting: LauncherSetting, action: Action) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from apps.common.clock import rfc3339
 from apps.journal.choices import Source
 from apps.journal.services import Log, recording
 from apps.remediation.choices import (
@@ -16,6 +17,7 @@ from apps.remediation.choices import (
     OrderState,
 )
 from apps.remediation.models import Action, Launch, Order
+from apps.remediation.selectors.preview import EXPIRY
 from apps.remediation.selectors.rows import Outcome
 from apps.remediation.services.beginning import order_create
 from apps.remediation.services.checking import check_order_settle
@@ -204,10 +206,13 @@ def _going_on(log: Log, scene: OrderScene, outcome: Outcome, now: datetime) -> N
     limit = timedelta(seconds=(setting.stop_grace_s if setting else 0.0) + slack_s)
     if now - asked_at > limit:
         _order_over(log, scene, OrderState.FAILED, outcome, now)
+        if order.kind == OrderKind.LAUNCH:
+            give_up(log, scene, f"It could not be started: {outcome.text}.", now)
+            return
         text = f"It would not stop: {outcome.text}. Nothing was started."
         action_move(log, scene.action, ActionState.FAILED, text=text, now=now)
         return
-    if order.asked_at is None:
+    if order.asked_at is None and order.kind == OrderKind.STOP:
         milestone_add(scene.action, "stopping", text=outcome.text, now=now)
     order.asked_at, order.state, order.receipt = asked_at, OrderState.WAITING, {"text": outcome.text, **outcome.facts}
     order.not_before = now + timedelta(seconds=LOOK_AGAIN_S)
@@ -222,15 +227,22 @@ def _unavailable(log: Log, scene: OrderScene, outcome: Outcome, now: datetime) -
         _order_over(log, scene, OrderState.FAILED, outcome, now)
         give_up(log, scene, f"The launcher was not available in {order.tries} tries: {outcome.text}.", now)
         return
+    was_told = order.asked_at is not None and bool(order.receipt.get("unheard"))
     order.state, order.error = OrderState.WAITING, outcome.text
+    order.receipt = {**order.receipt, "unheard": int(order.receipt.get("unheard", 0)) + 1}
     order.not_before = now + timedelta(seconds=pause_s)
     order.save()
-    text = f"The launcher is not available ({outcome.text}); asked again in {pause_s:g} s"
-    action_log(log, scene.action, kind="order.settled", text=text, order=order.pk, order_state=order.state)
+    if not was_told:  # a stop under way is looked at again and again: once is enough
+        text = f"The launcher is not available ({outcome.text}); asked again in {pause_s:g} s"
+        action_log(log, scene.action, kind="order.settled", text=text, order=order.pk, order_state=order.state)
 
 
 def _pause_s(order: Order, now: datetime) -> float | None:
     """Return after how long an unavailable launcher is asked again, None if it was asked often enough."""
+    if order.asked_at is not None:  # it was taken: what came of it is only looked at, and no try is counted
+        if now - order.asked_at > timedelta(seconds=STANDS_S):
+            return None
+        return BACKOFF_S[min(int(order.receipt.get("unheard", 0)), len(BACKOFF_S) - 1)]
     if order.tries <= len(BACKOFF_S):
         return BACKOFF_S[order.tries - 1]
     since = now - timedelta(seconds=STANDS_S)
@@ -249,9 +261,11 @@ def _not_done(log: Log, scene: OrderScene, outcome: Outcome, now: datetime) -> N
     """Read back: it never began and never will, so that a new try is safe."""
     order = scene.order
     _certain(log, scene, outcome, now)
-    if order.tries > len(BACKOFF_S):
+    long_ago = order.kind == OrderKind.LAUNCH and order.claimed_at is not None and now - order.claimed_at > EXPIRY
+    if order.tries > len(BACKOFF_S) or long_ago:
         _order_over(log, scene, OrderState.FAILED, outcome, now)
-        give_up(log, scene, f"It did not begin in {order.tries} tries: {outcome.text}.", now)
+        since = f"since {rfc3339(order.claimed_at)}" if long_ago else f"in {order.tries} tries"
+        give_up(log, scene, f"It did not begin {since}: {outcome.text}.", now)
         return
     order.state, order.error, order.not_before = OrderState.WAITING, outcome.text, now
     order.save()

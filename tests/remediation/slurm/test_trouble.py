@@ -18,6 +18,7 @@ from apps.remediation.launching import LaunchRefused, LaunchUnavailable, LaunchU
 from apps.remediation.models import Order
 from apps.remediation.selectors import action_by_id, look_lines
 from apps.remediation.selectors.schedulers import SchedulerRow
+from apps.runs.services import attempt_open
 from tests.remediation.conftest import is_watched
 from tests.remediation.slurm.test_submit import claimed, running
 from tests.slurm import Slurm
@@ -179,3 +180,47 @@ class TestController:
         assert looks == [f"squeue --states=all --name=dense-7b.{order.code}"]
         running(slurm_own, int(row.orders[-1].receipt["receipt"]))
         assert len(slurm_own.queue()) == 1
+
+    @pytest.mark.parametrize("program", ["release", "requeuehold"])
+    def test_one_that_dies_after_it_was_told_leaves_a_doubt_and_no_second_job(
+        self,
+        make_run: Callable[..., Any],
+        slurm_own: Slurm,
+        settle_slurm: Callable[..., None],
+        ask: Callable[..., Any],
+        work: Callable[..., Any],
+        monkeypatch: pytest.MonkeyPatch,
+        program: str,
+    ) -> None:
+        settle_slurm(slurm_own)
+        foreign = program == "requeuehold"
+        command = {} if foreign else {"command": ["/bin/sleep", "600"], "stop_grace_s": 0}
+        run = make_run("dense-7b", launcher={"kind": "SLURM", **command})
+        if foreign:
+            job_id = slurm_own.submit("sleep 600")
+            running(slurm_own, job_id)
+            now = datetime.now(UTC)
+            attempt_open(
+                run_id=run.id, key=f"slurm:{job_id}.0", external_id="", world_size=1, by="t", source="API", now=now
+            )
+        asked = ask("RESTART_RUN", run)
+        order, change = claimed(asked), SlurmCli.change
+
+        def dying(self: SlurmCli, name: str, *words: str, **more: Any) -> Any:
+            said = change(self, name, *words, **more)
+            if words[:1] == (program,):
+                slurm_own.saved()
+                slurm_own.controller_signal(signal.SIGKILL)
+            return said
+
+        monkeypatch.setattr(SlurmCli, "change", dying)
+        outcome = launchers.order_carry_out(order)
+        monkeypatch.undo()
+        services.order_settle(order_id=order.id, claim=order.claim, outcome=outcome, now=datetime.now(UTC))
+        slurm_own.controller_start()
+        row = work(asked.id, until=is_watched, seconds=90)
+
+        assert outcome.kind == "UNCERTAIN"
+        assert "something was done already" in outcome.text
+        assert len(slurm_own.queue()) == 1
+        assert row.state == "RUNNING"
