@@ -54,6 +54,29 @@ class TestBefore:
 
         assert "You may look at north, not act on it." in page
 
+    def test_a_viewer_sees_no_command_and_no_address_of_a_launcher(
+        self, client_as, viewer, operator, run, find, pace, now
+    ) -> None:
+        from apps.runs.services import run_put
+
+        find()
+        launcher = {"kind": "WEBHOOK", "url": "http://127.0.0.1:9/hook-with-a-word"}
+        run_put(
+            slug="dense-7b", cluster_id=run.cluster_id, fields={"launcher": launcher}, by="t", source="API", now=now
+        )
+        address = "/runs/dense-7b/actions/new?kind=RESTART_RUN&node=trn001&when=NOW"
+
+        seen = [
+            client_as(who).get(f"{address}{part}").text for who in (viewer, operator) for part in ("", "&part=figures")
+        ]
+
+        assert [("hook-with-a-word" in page, "scontrol update" in page) for page in seen] == [
+            (False, False),
+            (False, False),
+            (True, True),
+            (True, True),
+        ]
+
     def test_why_a_run_cannot_be_restarted_stands_on_its_button_with_names_as_they_are(
         self, client_as, operator, find, pace
     ) -> None:

@@ -63,6 +63,13 @@ MOST_ACCOUNTED = 500
 """Jobs in one question to the accounting: a list of numbers that fits into a command line many times over."""
 
 
+_NO_ACCOUNTING = re.compile(r"accounting storage is disabled|accounting_storage/none", re.IGNORECASE)
+
+
+class ProgramMissing(LaunchUnavailable):
+    """A program that is not installed where Paceline looks for it."""
+
+
 class ListingTooLarge(LaunchUnavailable):
     """A program printed more than is read of it."""
 
@@ -83,6 +90,8 @@ class Said:
 
 class SlurmCli:
     """Slurm's programs as one cluster's settings name them. One object serves one order: its calls share a budget.
+
+    Everything is asked with `--all`: what stands in a hidden partition, or in one of other groups, is there all the same.
 
     `has_changed`: a call of this order changed something that stands, so that a later failure leaves nothing as it was.
     """
@@ -107,7 +116,7 @@ class SlurmCli:
                 pass
         found: dict[int, SlurmJob] = {}
         for job_id in job_ids:
-            said = self.ask("scontrol", "show", "job", str(job_id), may_fail=_NO_SUCH_JOB)
+            said = self.ask("scontrol", "--all", "show", "job", str(job_id), may_fail=_NO_SUCH_JOB)
             found |= {job.id: job for job in jobs_read(said.text, zone=UTC).jobs if job.id == job_id}
         return found
 
@@ -117,46 +126,63 @@ class SlurmCli:
 
     def jobs_named(self, name: str) -> list[SlurmJob]:
         """Return the jobs of a name that the controller knows, ended ones included, by number."""
-        said = self.ask("squeue", "--noheader", "--states=all", f"--name={name}", "--format=%A")
+        said = self.ask("squeue", "--noheader", "--all", "--states=all", f"--name={name}", "--format=%A")
         numbers = sorted({int(word) for word in said.text.split() if word.isdecimal()})
         return sorted(self.jobs(*numbers).values(), key=lambda job: job.id)
 
     def nodes(self, *names: str) -> dict[str, SlurmNode]:
         """Return nodes by name, all of them if none is named; unknown ones are left out."""
-        listed = self.ask("scontrol", "show", "node", *([",".join(names)] if names else []), may_fail=_NO_SUCH_NODE)
+        words = ["--all", "show", "node", *([",".join(names)] if names else [])]
+        listed = self.ask("scontrol", *words, may_fail=_NO_SUCH_NODE)
         return {node.name: node for node in nodes_read(listed.text, zone=UTC).nodes}
 
     def node_names(self) -> set[str]:
-        """Return the names of all nodes as Slurm spells them."""
-        return set(self.ask("sinfo", "--noheader", "--Node", "--format=%N").text.split())
+        """Return the names of all nodes as Slurm spells them, those of no partition included."""
+        return set(self.nodes())
 
     def accounted_named(self, name: str, *, since: datetime) -> int | None:
-        """Return a job of a name that has run since a moment, from the accounting; None where there is none or no accounting."""
+        """Return a job of a name that has run since a moment, from the accounting; None where there is none or no accounting.
+
+        Raises: LaunchUnavailable. An accounting that does not answer says nothing about what has run.
+        """
         begin = since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S")
         words = ("--noheader", "--parsable2", "--allocations", f"--name={name}", f"--starttime={begin}")
-        try:
-            said = self.ask("sacct", *words, "--format=JobIDRaw,NodeList")
-        except (LaunchRefused, LaunchUnavailable):
-            return None
+        said = self._accounting(*words, "--format=JobIDRaw,NodeList")
         rows = [line.split("|") for line in said.text.splitlines()]
         ran = [row[0] for row in rows if len(row) == 2 and row[0].isdecimal() and row[1] not in ("", "None assigned")]
         return int(ran[0]) if ran else None
 
     def accounted(self, *job_ids: int) -> dict[int, list[SlurmJob]]:
-        """Return every start of jobs that the accounting knows, by number, oldest first; none where there is no accounting."""
+        """Return every start of jobs that the accounting knows, by number, oldest first; none where there is no accounting.
+
+        A job about which it did not answer is left out.
+        """
         columns = "JobIDRaw,State,ExitCode,Start,End,Submit,NodeList"
-        known: dict[int, list[SlurmJob]] = {job_id: [] for job_id in job_ids}
-        for at in range(0, len(job_ids), MOST_ACCOUNTED):
-            some = sorted(known)[at : at + MOST_ACCOUNTED]
+        known: dict[int, list[SlurmJob]] = {}
+        wanted = sorted(set(job_ids))
+        for at in range(0, len(wanted), MOST_ACCOUNTED):
+            some = wanted[at : at + MOST_ACCOUNTED]
             words = ("--parsable2", "--duplicates", "--allocations", f"--jobs={','.join(map(str, some))}")
             try:
-                said = self.ask("sacct", *words, f"--format={columns}")
-            except (LaunchRefused, LaunchUnavailable):
+                said = self._accounting(*words, f"--format={columns}")
+            except LaunchUnavailable:
                 break
+            known |= {job_id: [] for job_id in some}
             for job in accounting_read(said.output, zone=UTC).jobs:
                 if job.id in known and not job.step:
                     known[job.id].append(job)
         return known
+
+    def _accounting(self, *words: str) -> Said:
+        """Ask the accounting. Where there is none it knows nothing; one that does not answer, or not well, is unavailable."""
+        try:
+            return self.ask("sacct", *words)
+        except ProgramMissing:
+            return Said(0, b"", "")
+        except LaunchRefused as error:
+            if _NO_ACCOUNTING.search(error.message):
+                return Said(0, b"", "")
+            raise LaunchUnavailable(error.message) from error
 
     def ask(
         self, program: str, *words: str, may_fail: re.Pattern[str] | None = None, limit_s: float | None = None
@@ -229,7 +255,8 @@ class SlurmCli:
                     start_new_session=True,
                 )
             except OSError as error:
-                raise LaunchUnavailable(f"{path} cannot be started: {error.strerror or error}") from error
+                kind = ProgramMissing if isinstance(error, FileNotFoundError) else LaunchUnavailable
+                raise kind(f"{path} cannot be started: {error.strerror or error}") from error
         with child:
             try:
                 return _collect(child, limit_s)

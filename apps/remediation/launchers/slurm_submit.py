@@ -14,7 +14,7 @@ from django.conf import settings
 from apps.engine.readers.slurm import SlurmJob, hostlist_compress
 from apps.remediation.launchers.local import environment_of
 from apps.remediation.launchers.slurm_cli import ENDED_ALREADY, SlurmCli
-from apps.remediation.launchers.slurm_jobs import found_again, names_spelled, queue_words, receipt_of
+from apps.remediation.launchers.slurm_jobs import external_id_of, found_again, names_spelled, queue_words, receipt_of
 from apps.remediation.launching import LaunchRefused, LaunchUncertain, ReadBack, Receipt
 from apps.remediation.selectors.rows import OrderInHand
 
@@ -69,7 +69,9 @@ def read_back(cli: SlurmCli, order: OrderInHand) -> ReadBack:
     if begun := next((job for job in ours if _has_begun(job)), None):
         return ReadBack(True, found_again(begun, queue_words(begun), order.exclude_known))
     if job_id := cli.accounted_named(job_name(order), since=order.claimed_at - LOOKED_BACK):
-        return ReadBack(True, Receipt(f"job {job_id} has run", {"receipt": str(job_id)}))
+        # As what it is known is what the watcher needs to take its end from the accounting.
+        named = {"receipt": str(job_id), "key": f"slurm:{job_id}.0", "external_id": external_id_of(job_id)}
+        return ReadBack(True, Receipt(f"job {job_id} has run", {**named, "job_name": job_name(order)}))
     return ReadBack(False, Receipt("it was not released, so that it cannot run" if ours else "Slurm has no such job"))
 
 

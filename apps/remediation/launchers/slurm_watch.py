@@ -54,12 +54,14 @@ def _was_put_back(row: JobOfRun, jobs: Mapping[int, SlurmJob]) -> bool:
 
 def _earlier(row: JobOfRun, starts: Mapping[int, Sequence[SlurmJob]]) -> SlurmJob | None:
     """Return how the start before ended, of a job that was put back, where the accounting knows."""
-    rows = starts[row.job_id]
+    rows = starts.get(row.job_id, ())
     return rows[row.restarts] if row.restarts is not None and row.restarts < len(rows) else None
 
 
 def _forgotten(where: SchedulerRow, row: JobOfRun, starts: Mapping[int, Sequence[SlurmJob]], *, now: datetime) -> None:
-    rows = starts[row.job_id]
+    rows = starts.get(row.job_id)
+    if rows is None:
+        return  # its accounting does not answer: what became of it is asked again
     if rows and rows[-1].is_over:
         jobs_seen(cluster_id=where.cluster_id, jobs=rows[-1:], at=now, now=now)
     else:

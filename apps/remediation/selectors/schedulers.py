@@ -39,6 +39,10 @@ class SchedulerRow:
         return ZoneInfo(self.zone)
 
 
+FORGOTTEN = "FORGOTTEN"
+"""What stands for the state of a job that its scheduler does not know any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobRow:
     """A run's job as the scheduler last told. `nodes_asked`: the least number of nodes with which it would begin."""
@@ -67,7 +71,7 @@ class JobRow:
     @property
     def is_over(self) -> bool:
         """Return whether it had ended when it was last told of."""
-        return self.state in ENDED
+        return self.state in ENDED or self.state == FORGOTTEN
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from apps.remediation.choices import LaunchState, OrderKind
 from apps.remediation.models import Launch, Order, SchedulerJob
 from apps.remediation.selectors.jobs import JobLeft, JobOfRun, jobs_expected, jobs_of_cluster
 from apps.remediation.selectors.rows import LaunchFact
+from apps.remediation.selectors.schedulers import FORGOTTEN
 from apps.remediation.services.watching import launch_noted
 from apps.runs.choices import AttemptState, Authority, EndReason
 from apps.runs.models import RunStatus
@@ -71,7 +72,10 @@ def jobs_seen(
 
 def job_forgotten(*, job: JobOfRun, now: datetime) -> None:
     """Note that a scheduler which answers does not know a job any more: whatever it was, it does not run."""
-    if job.attempt_state != AttemptState.OPEN or (now - job.started_at).total_seconds() < FORGOTTEN_S:
+    if (now - job.started_at).total_seconds() < FORGOTTEN_S:
+        return
+    SchedulerJob.objects.filter(run_id=job.run_id, job_id=job.job_id).update(state=FORGOTTEN, held=False, told_at=now)
+    if job.attempt_state != AttemptState.OPEN:
         return
     if job.launch_id is not None:
         launch_noted(launch_id=job.launch_id, fact=LaunchFact(gone=True), now=now)
@@ -86,8 +90,16 @@ def job_forgotten(*, job: JobOfRun, now: datetime) -> None:
     )
 
 
+def _over_noted(job_id: int, *, launch_id: int, state: str, now: datetime) -> None:
+    """Write down that a job is over which nobody asks about any more: one that seems to wait is waited for."""
+    run_id = Launch.objects.values_list("run_id", flat=True).get(pk=launch_id)
+    SchedulerJob.objects.filter(run_id=run_id, job_id=job_id).update(state=state[:32], held=False, told_at=now)
+
+
 def job_left_seen(*, left: JobLeft, job: SlurmJob | None, now: datetime) -> None:
     """Note that a job of an earlier attempt is over, or that its scheduler does not know it any more: its token ends."""
+    if job is None or job.is_over:
+        _over_noted(left.job_id, launch_id=left.launch_id, state=job.state if job is not None else FORGOTTEN, now=now)
     if job is None:
         launch_noted(launch_id=left.launch_id, fact=LaunchFact(gone=True), now=now)
     elif job.is_over:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from apps.remediation.launchers.slurm_cli import SlurmCli
+from apps.remediation.launching import LaunchUnavailable
 from apps.remediation.models import SchedulerSetting
 from apps.remediation.selectors.schedulers import SchedulerRow
 from apps.remediation.services import SchedulerFields, scheduler_set
@@ -112,6 +113,16 @@ class TestForgotten:
 
         assert ended(followed) == end
 
+    def test_one_is_left_as_it_is_while_its_accounting_does_not_answer(
+        self, site: Callable[..., None], followed: Any, cluster: int, tmp_path: Path
+    ) -> None:
+        site(job="", accounted=[])
+        (tmp_path / "sacct").write_text("#!/bin/sh\necho 'Connection refused' >&2; exit 1\n")
+
+        read(cluster)
+
+        assert run_by_id(followed.id).attempt_state == "OPEN"
+
     def test_one_that_nobody_knows_is_over_and_nobody_saw_how(
         self, site: Callable[..., None], followed: Any, cluster: int
     ) -> None:
@@ -134,6 +145,18 @@ class TestHasRun:
         cli = SlurmCli(SchedulerRow(cluster_id=1, cluster="north", kind="SLURM", programs=str(tmp_path)))
 
         assert cli.accounted_named("dense-7b.ord_1", since=datetime.now(UTC)) == job
+
+    @pytest.mark.parametrize(
+        "said", ["Connection refused: failed to open persistent connection", "No idea what is wrong"]
+    )
+    def test_an_accounting_that_does_not_answer_says_nothing(self, tmp_path: Path, said: str) -> None:
+        (tmp_path / "sacct").write_text(f"#!/bin/sh\necho '{said}' >&2; exit 1\n")
+        (tmp_path / "sacct").chmod(stat.S_IRWXU)
+        cli = SlurmCli(SchedulerRow(cluster_id=1, cluster="north", kind="SLURM", programs=str(tmp_path)))
+
+        with pytest.raises(LaunchUnavailable):
+            cli.accounted_named("dense-7b.ord_1", since=datetime.now(UTC))
+        assert cli.accounted(7) == {}
 
     def test_without_accounting_nothing_is_known(self, tmp_path: Path) -> None:
         (tmp_path / "sacct").write_text("#!/bin/sh\necho 'Slurm accounting storage is disabled' >&2; exit 1\n")

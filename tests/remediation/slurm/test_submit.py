@@ -14,6 +14,7 @@ from apps.accounts.models import ApiToken
 from apps.remediation import launchers, services
 from apps.remediation.launchers import slurm_submit
 from apps.remediation.models import Launch, Order
+from apps.remediation.selectors.jobs import something_awaited
 from apps.runs.selectors import attempt_by_id, attempts_of, run_by_id
 from tests.remediation.conftest import is_watched
 from tests.slurm import Slurm, wait_for
@@ -208,6 +209,30 @@ class TestStop:
 
         assert settled.state == row.state == "SUCCEEDED"
         assert set_slurm.job(job_id).state == "CANCELLED"
+
+    def test_a_job_that_was_cancelled_while_it_waited_is_waited_for_no_more(
+        self,
+        submitted_run: Any,
+        set_slurm: Slurm,
+        ask: Callable[..., Any],
+        work: Callable[..., Any],
+        reports: Any,
+        read: Callable[..., Any],
+    ) -> None:
+        first = started(submitted_run, ask, work, reports)
+        running(set_slurm, first)
+        set_slurm.scontrol("requeue", str(first))
+        wait_for(lambda: set_slurm.job(first).state == "PENDING", "the job to be put back")
+        read()
+        waited = something_awaited(submitted_run.cluster_id)
+
+        second = job_of(work(ask("RESTART_RUN", run_by_id(submitted_run.id)).id, until=is_watched, seconds=40))
+        running(set_slurm, second)
+        read()
+        read()
+
+        assert waited
+        assert not something_awaited(submitted_run.cluster_id)
 
     def test_a_restart_stops_the_old_job_and_submits_another(
         self, submitted_run: Any, set_slurm: Slurm, ask: Callable[..., Any], work: Callable[..., Any], reports: Any

@@ -79,7 +79,7 @@ class TestPrograms:
         monkeypatch.setattr(slurm_cli, "MOST_OUTPUT", 1_000_000)
 
         with pytest.raises(LaunchUnavailable):
-            programs(sinfo="yes trn001").node_names()
+            programs(scontrol="yes NodeName=trn001").node_names()
 
     def listing(self, count: int) -> str:
         return "\n\n".join(f"JobId={n} JobName=run.{n}\n   JobState=RUNNING Restarts=0" for n in range(1, count + 1))
@@ -104,14 +104,14 @@ class TestPrograms:
         self, programs: Callable[..., SlurmCli], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(slurm_cli, "MOST_OUTPUT", 1_000_000)
-        one = "echo JobId=$3 JobName=run; echo '   JobState=RUNNING Restarts=0'"
+        one = "echo JobId=$4 JobName=run; echo '   JobState=RUNNING Restarts=0'"
 
-        found = programs(scontrol=f"test $1 = --all && exec yes JobId=1; {one}").jobs(1, 2, 3, 4)
+        found = programs(scontrol=f'test -z "$4" && exec yes JobId=1; {one}').jobs(1, 2, 3, 4)
 
         assert sorted(found) == [1, 2, 3, 4]
 
     def test_all_calls_of_an_order_share_a_budget(self, programs: Callable[..., SlurmCli], tmp_path: Path) -> None:
-        programs(sinfo="echo trn001")
+        programs(scontrol="echo NodeName=trn001 State=IDLE")
         cli = SlurmCli(SchedulerRow(cluster_id=1, cluster="north", kind="SLURM", programs=str(tmp_path)), budget_s=0.0)
 
         with pytest.raises(LaunchUnavailable):
