@@ -281,6 +281,18 @@ class TestLedger:
         assert selectors.action_by_id(action.id).state == "SUCCEEDED"
         assert node_by_id(node("trn001")).exclusion_id is not None
 
+    def test_an_exclusion_at_the_run_s_end_happens_though_the_next_attempt_has_begun(
+        self, hooked: Any, ask: Callable[..., Any], make_attempt: Callable[..., Any], now: datetime
+    ) -> None:
+        action = ask("EXCLUDE_NODE", hooked, node=node("trn001"), options={"when": "RUN_END"})
+        attempt_end(attempt_id=hooked.attempt_id, reason="CRASHED", authority="CLIENT", by="t", source="API", now=now)
+        make_attempt(hooked, key="slurm:1.1.0", now=now)
+
+        services.action_advance(action_id=action.id, now=datetime.now(UTC))
+
+        assert selectors.action_by_id(action.id).state == "SUCCEEDED"
+        assert node_by_id(node("trn001")).exclusion_id is not None
+
     def test_what_was_done_by_hand_is_recorded_and_the_ledger_follows(
         self, hooked: Any, ask: Callable[..., Any], who: Any, now: datetime
     ) -> None:
@@ -309,6 +321,35 @@ class TestLedger:
             )
         with pytest.raises(Forbidden):
             services.guard_set(principal=stranger, cluster_id=cluster, source="API", now=now, **limits)
+
+
+class TestByHand:
+    def test_what_is_recorded_counts_as_what_paceline_puts_out(
+        self, cluster: int, ask: Callable[..., Any], now: datetime
+    ) -> None:
+        nodes = list(nodes_ensure(cluster_id=cluster, names=[f"n{place}" for place in range(7)], now=now).values())
+        for node_id in nodes[:6]:
+            ask("RECORD_DONE", node=node_id, options={"done": "EXCLUDE_NODE"})
+
+        with pytest.raises(services.GuardClosed) as error:
+            ask("RECORD_DONE", node=nodes[6], options={"done": "EXCLUDE_NODE"})
+
+        assert error.value.facts["guard"] == "exclusions_per_window"
+
+    def test_nobody_lifts_by_hand_in_our_ledger_what_the_site_put_out(
+        self, cluster: int, ask: Callable[..., Any], now: datetime
+    ) -> None:
+        (node_id,) = nodes_ensure(cluster_id=cluster, names=["n0"], now=now).values()
+        exclusion_open(node_id=node_id, reason="fans", by_name="root", origin="OBSERVED", source="SYSTEM", now=now)
+
+        with pytest.raises(services.NotOurs):
+            ask("RECORD_DONE", node=node_id, options={"done": "READMIT_NODE"})
+
+    def test_a_node_that_an_action_holds_is_not_recorded_meanwhile(self, hooked: Any, ask: Callable[..., Any]) -> None:
+        ask("RESTART_RUN", hooked, options={"exclude_nodes": ["trn001"]})
+
+        with pytest.raises(services.ActionOpen):
+            ask("RECORD_DONE", node=node("trn001"), options={"done": "EXCLUDE_NODE"})
 
 
 class TestGuards:

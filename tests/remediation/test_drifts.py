@@ -186,6 +186,13 @@ class TestDecided:
         assert Order.objects.get(action_id=action.id).kind == "DRAIN"
         assert [(row.reason, row.ended_at) for row in exclusions_of(node_id=node)] == [("ECC errors", None)]
 
+    def test_a_node_that_is_down_is_not_in_service_whatever_keeps_it_away(self, site: Any) -> None:
+        site.out("trn001", drained=True)
+
+        site.sees(trn001=("DOWN", ""))
+
+        assert drifts_open(cluster_id=site.cluster) == []
+
     def test_taking_over_as_observed_keeps_their_reason_and_orders_nothing(
         self, site: Any, decide: Callable[..., Any]
     ) -> None:

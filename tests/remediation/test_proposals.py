@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from apps.common.errors import BadRequest
 from apps.common.ids import id_write
 from apps.diagnosis.models import Finding
 from apps.fleet.selectors import node_by_code
@@ -234,6 +235,19 @@ class TestDeciding:
         assert (done.state, done.requested_by, done.decided_by) == ("REQUESTED", "operator", "operator")
         assert (done.reason, done.orders[0].state) == (REASON, "WAITING")
         assert done.expires_at < datetime.now(UTC) + timedelta(minutes=11)
+
+    def test_accepting_refuses_a_moment_that_a_request_would_be_refused_for(self, proposal: Any, who: Any) -> None:
+        with pytest.raises(BadRequest, match="together with waiting for a save"):
+            services.action_accept(
+                principal=who,
+                action_id=proposal.id,
+                source="WEB",
+                reason=REASON,
+                options={"when": "NEXT_CHECKPOINT", "from_step": 10},
+                now=datetime.now(UTC),
+            )
+
+        assert proposals()[0].id == proposal.id
 
     def test_accepting_checks_everything_again(
         self, proposal: Any, who: Any, hooked: Any, ask: Callable[..., Any]

@@ -38,7 +38,15 @@ from apps.remediation.services.moving import (
 )
 from apps.remediation.services.proposing import just_blind
 from apps.remediation.services.settling import launched, stopped
-from apps.remediation.services.wishes import Wish, may_act, open_already, options_read, wish_checked, wish_fields
+from apps.remediation.services.wishes import (
+    Wish,
+    check_moment,
+    may_act,
+    open_already,
+    options_read,
+    wish_checked,
+    wish_fields,
+)
 from apps.runs.selectors import run_by_id
 from apps.runs.services import StateChanged
 from apps.telemetry.selectors import door_state
@@ -80,6 +88,7 @@ def action_accept(
             raise ActionMoved("This proposal expired; nothing was done. Look again.", state=ActionState.EXPIRED)
         wish = _wish_of(action, reason=reason, expected=expected_state, options=options)
         _check_about(action, wish)
+        check_moment(wish)
         _check_heard(action, wish, now=now)
         preview = wish_checked(wish, now=now)
         if not preview.can:
@@ -109,7 +118,7 @@ def action_accept(
             if winner is None:
                 raise
             raise open_already(winner) from error
-        if wish.options.when == Moment.NOW or action.kind in LEDGER:
+        if wish.options.when == Moment.NOW:
             action_begin(log, action, now=now)
     return action_by_id(action_id)
 

@@ -85,9 +85,11 @@ def _moved_on(scene: Scene, *, now: datetime) -> str:
     if action.run_id is None:
         return ""
     run = run_by_id(action.run_id)
+    when = action.options.get("when", Moment.NOW)
+    if action.kind == ActionKind.EXCLUDE_NODE and when == Moment.RUN_END:
+        return ""  # that its attempt is over is what was waited for, whatever began since
     if run.attempt_id != action.expected_attempt_id:
         return f"The run moved on to attempt {run.attempt_number}; nothing was done."
-    when = action.options.get("when", Moment.NOW)
     is_over = run.attempt_state == AttemptState.ENDED
     if is_over and when in AT_A_SAVE:
         return f"Attempt {run.attempt_number} ended before a save came; nothing was done."
@@ -107,8 +109,9 @@ def _moved_on(scene: Scene, *, now: datetime) -> str:
 def _has_come(scene: Scene) -> bool:
     action = scene.action
     when = action.options.get("when", Moment.NOW)
-    if when == Moment.RUN_END:
-        return scene.attempt is None
+    if when == Moment.RUN_END and action.expected_attempt_id is not None:
+        # Its own end, and not that nothing runs: a job that is requeued has its next attempt within the same moment.
+        return attempt_by_id(action.expected_attempt_id).state == AttemptState.ENDED
     if when in AT_A_SAVE and action.expected_attempt_id is not None:
         return newest_save(action.expected_attempt_id) > int(action.options.get("after_step", -1))
     return True

@@ -9,9 +9,8 @@ from apps.common.access import OPERATE, Principal
 from apps.common.errors import BadRequest, Conflict, Forbidden, PacelineError
 from apps.common.ids import id_write
 from apps.fleet.choices import AtUntil
-from apps.fleet.selectors import NodeRow, exclusions_of
-from apps.remediation.choices import AT_A_SAVE, ActionKind, Decision, Moment, Requeued
-from apps.remediation.selectors.checks import check_guard
+from apps.fleet.selectors import ExclusionRow, NodeRow, exclusions_of
+from apps.remediation.choices import AT_A_SAVE, LEDGER, ActionKind, Decision, Moment, Requeued
 from apps.remediation.selectors.preview import LONGEST_EXPIRY, Preview, action_preview
 from apps.remediation.selectors.prices import newest_save
 from apps.remediation.selectors.rows import ActionRow
@@ -217,15 +216,8 @@ def wish_checked(wish: Wish, *, now: datetime) -> Preview:
     if not preview.can:
         return preview
     stays_out = wish.options.decision == Decision.TAKE  # as the site's: nothing to ask a check for
-    for guard in preview.guards:
-        if not guard.holds and not stays_out:
-            help_ = _GUARD_HELP.get(guard.name, _GUARD_HELP["exclusions_per_window"])
-            raise GuardClosed(
-                f"{guard.text[:1].upper()}{guard.text[1:]}. {help_}",
-                guard=guard.name,
-                after=guard.have,
-                limit=guard.most,
-            )
+    if not stays_out:
+        _check_guards(preview)
     if wish.run is not None and wish.options.when in AT_A_SAVE and wish.run.suspect_from_step is not None:
         raise NoSaveToCome(
             f"Every save since step {wish.run.suspect_from_step:,} is suspect, so none that could be awaited would be "
@@ -299,7 +291,7 @@ def wish_read(principal: Principal, wish: Wish, *, now: datetime) -> Wish:
         raise BadRequest(f"reason: at most {LONGEST_REASON:,} characters.")
     if wish.options.exclude_nodes and wish.kind != ActionKind.RESTART_RUN:
         raise BadRequest("options.exclude_nodes: belongs to RESTART_RUN; use EXCLUDE_NODE for a node alone.")
-    _check_moment(wish)
+    check_moment(wish)
     if wish.options.until_at is not None and not now < wish.options.until_at <= now + LONGEST_OUT:
         raise BadRequest(f"options.until_at: must lie ahead, at most {LONGEST_OUT.days} days.")
     if wish.expires_at is not None and not now < wish.expires_at <= now + LONGEST_EXPIRY:
@@ -312,7 +304,12 @@ def wish_read(principal: Principal, wish: Wish, *, now: datetime) -> Wish:
     return wish
 
 
-def _check_moment(wish: Wish) -> None:
+def check_moment(wish: Wish) -> None:
+    """Refuse a moment, or a time, that makes no sense for what is asked for.
+
+    Raises:
+        BadRequest: see `action_request`.
+    """
     when, run = wish.options.when, wish.run
     if when == Moment.NOW:
         return
@@ -380,10 +377,35 @@ def _check_requeued(wish: Wish, preview: Preview) -> None:
 def _check_by_hand(wish: Wish, *, now: datetime) -> None:
     if wish.options.done == ActionKind.CHECK_NODE and (wish.options.passed is None or wish.node is None):
         raise BadRequest("options.passed: say of which node the check was, and whether it passed.")
-    if wish.options.done == ActionKind.READMIT_NODE and wish.node is not None:
-        asked = check_guard(wish.node, now=now)
-        if asked is not None and not asked.holds:
-            raise GuardClosed(f"{asked.text[:1].upper()}{asked.text[1:]}. {_GUARD_HELP['check']}", guard=asked.name)
+    if wish.node is None or wish.options.done not in LEDGER:
+        return
+    # What is written into the ledger by hand counts from the next start on, as if Paceline had been asked to.
+    preview = action_preview(kind=wish.options.done, run=None, node=wish.node, now=now)
+    if preview.held_by is not None:
+        raise open_already(preview.held_by)
+    line = next(iter(exclusions_of(node_id=wish.node.id, open_only=True)), None)
+    if wish.options.done == ActionKind.READMIT_NODE and line is not None and line.origin != "OURS":
+        raise _not_ours(wish.node, line)
+    _check_guards(preview)
+
+
+def _not_ours(node: NodeRow, line: ExclusionRow) -> NotOurs:
+    return NotOurs(
+        f"{node.name} was put out by {line.by_name}: “{line.reason}”. Ask there; Paceline lifts only its own.",
+        exclusion=id_write("exc", line.id),
+    )
+
+
+def _check_guards(preview: Preview) -> None:
+    for guard in preview.guards:
+        if not guard.holds:
+            help_ = _GUARD_HELP.get(guard.name, _GUARD_HELP["exclusions_per_window"])
+            raise GuardClosed(
+                f"{guard.text[:1].upper()}{guard.text[1:]}. {help_}",
+                guard=guard.name,
+                after=guard.have,
+                limit=guard.most,
+            )
 
 
 def _check_node(kind: str, node: NodeRow, decision: str = "") -> None:
@@ -406,10 +428,7 @@ def _check_node(kind: str, node: NodeRow, decision: str = "") -> None:
         raise NodeStateDiffers(f"{node.name} is in service already.", node=node.name)
     line = exclusions_of(node_id=node.id, open_only=True)[0]
     if line.origin != "OURS":
-        raise NotOurs(
-            f"{node.name} was put out by {line.by_name}: “{line.reason}”. Ask there; Paceline lifts only its own.",
-            exclusion=id_write("exc", line.id),
-        )
+        raise _not_ours(node, line)
 
 
 def wish_fields(wish: Wish, preview: Preview, *, now: datetime) -> dict[str, Any]:
