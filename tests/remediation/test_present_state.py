@@ -286,6 +286,24 @@ class TestNoMassProposals:
         assert Incident.objects.get(cause="nodes_down").state == "OPEN"
         assert [row.node for row in proposals()] == ["trn003"]
 
+    def test_nodes_that_are_switched_off_to_save_power_did_not_go_down(self, cluster: int, now: datetime) -> None:
+        for place, flags in enumerate(
+            [frozenset(), frozenset({"POWERING_DOWN"}), frozenset({"POWERED_DOWN"}), frozenset()]
+        ):
+            told = [SlurmNode(name, "IDLE", flags) for name in NAMES[:4]]
+            nodes_seen(cluster_id=cluster, nodes=told, at=now + timedelta(seconds=place), now=now)
+
+        assert not Event.objects.filter(kind__in=["nodes.down", "nodes.up"]).exists()
+        assert not Incident.objects.exists()
+
+    def test_a_node_that_stays_as_it_is_is_told_of_once(self, cluster: int, now: datetime) -> None:
+        drained = frozenset({"DRAIN", "INVALID_REG"})
+        for place, flags in enumerate([frozenset[str](), drained, drained, drained]):
+            told = [SlurmNode(NAMES[0], "IDLE", flags)]
+            nodes_seen(cluster_id=cluster, nodes=told, at=now + timedelta(seconds=place), now=now)
+
+        assert Event.objects.filter(kind="nodes.down").count() == 1
+
     def test_a_fault_long_after_they_went_is_its_own(
         self,
         find: Callable[..., Finding],

@@ -27,10 +27,10 @@ from apps.fleet.selectors import (
 )
 from apps.incidents.choices import UNRESOLVED
 from apps.incidents.selectors import IncidentRow, incident_numbers, incidents_of
-from apps.remediation.choices import ActionKind
+from apps.remediation.choices import ActionKind, DriftKind
 from apps.remediation.selectors import Preview, action_preview, check_of, restart_preview
 from apps.remediation.selectors.checks import check_guard, check_last, check_why_not
-from apps.remediation.selectors.jobs import drifts_open
+from apps.remediation.selectors.jobs import drifts_of_nodes, drifts_open
 from apps.runs.selectors import RunRow, placement_of, runs_by_id
 
 LEDGER_DAYS = 90
@@ -66,7 +66,7 @@ class LedgerLine:
     incident_number: int | None
     wanted: str
     scheduler: str
-    differs: bool
+    differs: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +156,8 @@ def node_to_show(page: NodesPage) -> str:
 def ledger_lines(rows: list[ExclusionRow], nodes: list[NodeRow]) -> list[LedgerLine]:
     """Return lines of the ledger, in the order given, with their incidents and the scheduler's word."""
     known = {node.id: node for node in nodes}
+    open_lines = {row.node_id for row in rows if row.ended_at is None}
+    drifts = {drift.node_id: DriftKind(drift.kind).label for drift in drifts_of_nodes(open_lines)}
     numbers = incident_numbers({row.incident_id for row in rows if row.incident_id})
     lines = []
     for row in rows:
@@ -167,7 +169,7 @@ def ledger_lines(rows: list[ExclusionRow], nodes: list[NodeRow]) -> list[LedgerL
                 incident_number=numbers.get(row.incident_id or 0),
                 wanted="out of service" if row.ended_at is None else "in service",
                 scheduler=said,
-                differs=bool(said) and not any(word in said.lower() for word in ("drain", "drng", "down", "maint")),
+                differs=drifts.get(row.node_id, "") if row.ended_at is None else "",
             )
         )
     return lines

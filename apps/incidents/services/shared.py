@@ -77,7 +77,7 @@ def _still_down(node_ids: Collection[int], *, down: Set[int] = frozenset(), up: 
     """Return which of these nodes are down: by this look, or, what it left out, when they were last told of."""
     unseen = set(node_ids) - down - up
     said = {pk: row.scheduler_state for pk, row in nodes_by_id(unseen).items()} if unseen else {}
-    last = {pk for pk, state in said.items() if "DOWN" in state or "NOT_RESPONDING" in state}
+    last = {pk for pk, state in said.items() if {"DOWN", "NOT_RESPONDING"} & set(state.split("+"))}
     return set(node_ids) & down | last
 
 

@@ -55,7 +55,7 @@ def follow(cli: SlurmCli, order: OrderInHand, job_id: int) -> Receipt:
     if job.state == "COMPLETING" or job.is_over:
         return still_there(job, f"job {job_id} is still ending")
     if job.runs:
-        if order.restarts is None or is_later(job, order):
+        if is_later(job, order):
             return found_again(job, f"{queue_words(job)} (restart {job.restarts})", order.exclude_known)
         raise LaunchRefused(f"job {job_id} still runs as it was; nothing was started beside it")
     return _let_go(cli, order, job)

@@ -1,5 +1,6 @@
 """Which jobs of a cluster's scheduler belong to which runs, and where our ledger and the scheduler disagree."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -162,6 +163,12 @@ def drifts_open(*, cluster_id: int | None = None, node_id: int | None = None) ->
         found = found.filter(node__cluster_id=cluster_id)
     if node_id is not None:
         found = found.filter(node_id=node_id)
+    return [_drift_row(row) for row in found]
+
+
+def drifts_of_nodes(node_ids: Collection[int]) -> list[DriftRow]:
+    """Return where ledger and scheduler disagree now about these nodes."""
+    found = Drift.objects.filter(ended_at=None, node_id__in=list(node_ids)).select_related("node__cluster")
     return [_drift_row(row) for row in found]
 
 

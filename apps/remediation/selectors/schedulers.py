@@ -133,10 +133,10 @@ def job_of_run(run_id: int) -> JobRow | None:
     return None if row is None else _job_row(row)
 
 
-def job_name_of(cluster_id: int, job_id: int, *, run_id: int) -> str:
-    """Return the name under which a run's job is known, empty where nobody told of one."""
+def job_known(cluster_id: int, job_id: int, *, run_id: int) -> tuple[str, int | None]:
+    """Return the name under which a run's job is known and which start of it was told last; "" and None where nobody told."""
     row = SchedulerJob.objects.filter(cluster_id=cluster_id, job_id=job_id, run_id=run_id)
-    return row.values_list("name", flat=True).first() or ""
+    return row.values_list("name", "restarts").first() or ("", None)
 
 
 def jobs_of_runs(run_ids: Collection[int]) -> dict[int, JobRow]:

@@ -86,8 +86,8 @@ def _kind(
             return DriftKind.LEFT if drains and node.reason.startswith(OUR_SIGN) else None
         return DriftKind.RELEASED if is_released or known == DriftKind.RELEASED else None
     if not node.is_out:
-        if node.is_down:
-            return None  # whatever keeps it away, it is not in service
+        if node.base == "DOWN":
+            return None  # whatever keeps it away, it is not in service; one that only does not answer yet may be
         if drained:
             return DriftKind.RESUMED
         # Where Paceline drains nothing, a node that was never out there is out in the ledger alone, as it was set.

@@ -7,7 +7,7 @@ Differences are listed for people to decide, never mended by themselves.
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
-from apps.engine.readers.slurm import SlurmNode, hostlist_compress
+from apps.engine.readers.slurm import SlurmNode, hostlist_compress, node_state
 from apps.fleet.choices import ExclusionOrigin, NodeState
 from apps.fleet.models import Exclusion, NodeStatus
 from apps.fleet.services import (
@@ -31,6 +31,9 @@ one by one."""
 
 KEPT_FRESH = timedelta(seconds=60)
 """How old the time of the last read may stand at a node that did not change: a row a node and read is not worth it."""
+
+SAVING = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP"})
+"""Flags of nodes that the scheduler itself switches off and on."""
 
 NOT_MACHINES = frozenset({"FUTURE"})
 """Base states of names that no machine has yet."""
@@ -113,12 +116,11 @@ def _state_set(status: NodeStatus, node: SlurmNode, *, at: datetime) -> None:
 def _log_changes(log: Log, cluster_id: int, statuses: Mapping[int, NodeStatus], by_id: Mapping[int, SlurmNode]) -> None:
     """Say in one line each which nodes went down and which came back, however many they are: they share a moment."""
     # Of what the scheduler said last, not of the node's state: an excluded node goes down and comes back too.
-    was_down = {
-        pk: "DOWN" in row.scheduler_state or "NOT_RESPONDING" in row.scheduler_state for pk, row in statuses.items()
-    }
-    known = {pk for pk, row in statuses.items() if row.scheduler_state}
-    went = [by_id[pk].name for pk in statuses if by_id[pk].is_down and not was_down[pk] and pk in known]
-    came = [by_id[pk].name for pk in statuses if not by_id[pk].is_down and was_down[pk]]
+    before = {pk: node_state(row.scheduler_state) for pk, row in statuses.items()}
+    was_down = {pk for pk, state in before.items() if state is not None and _fails(SlurmNode("", *state))}
+    is_down = {pk for pk in statuses if _fails(by_id[pk])}
+    went = [by_id[pk].name for pk in statuses if pk in is_down - was_down and before[pk] is not None]
+    came = [by_id[pk].name for pk in statuses if pk in was_down - is_down]
     for names, kind, words in ((went, "nodes.down", "down"), (came, "nodes.up", "up again")):
         if names:
             text = f"{hostlist_compress(names)} {words} at the scheduler ({len(names)})"
@@ -126,10 +128,15 @@ def _log_changes(log: Log, cluster_id: int, statuses: Mapping[int, NodeStatus], 
     shared_cause_see(
         cluster_id=cluster_id,
         went={pk: by_id[pk].name for pk in statuses if by_id[pk].name in set(went)},
-        down={pk for pk in statuses if by_id[pk].is_down},
-        up={pk for pk in statuses if not by_id[pk].is_down},
+        down=is_down,
+        up=set(statuses) - is_down,
         now=log.now,
     )
+
+
+def _fails(node: SlurmNode) -> bool:
+    """Return whether a node is down for another reason than to save power."""
+    return node.is_down and not node.flags & SAVING
 
 
 def _released(ended: Mapping[int, Exclusion]) -> Mapping[int, Exclusion]:

@@ -36,7 +36,7 @@ from apps.remediation.selectors.pool import PoolNode, exclude_names, pool_of
 from apps.remediation.selectors.preview import EXPIRY
 from apps.remediation.selectors.prices import choice_needed, choice_words, resume_step_default
 from apps.remediation.selectors.rows import OrderInHand, order_key
-from apps.remediation.selectors.schedulers import job_name_of, job_named, scheduler_of
+from apps.remediation.selectors.schedulers import job_known, job_named, scheduler_of
 from apps.remediation.selectors.slurm import submits
 from apps.remediation.selectors.stops import launch_beside
 from apps.remediation.services.beginning import guard_closed, nodes_exclude
@@ -194,13 +194,14 @@ def _scheduler_facts(order: Order, pool: Sequence[PoolNode]) -> dict[str, Any]:
     about = order.attempt_id if order.kind == OrderKind.STOP else action.expected_attempt_id
     attempt = attempt_by_id(about) if about is not None else None
     job = job_named(attempt.key, attempt.external_id) if attempt is not None else None
+    name, told = job_known(run.cluster_id, job[0], run_id=run.pk) if job is not None else ("", None)
     before = put_by_us(run.pk, job[0], but=order.pk) if job is not None else set()
     return {
         "scheduler": scheduler_of(run.cluster_id),
         "mark": order_mark(order),
         "job_id": job[0] if job is not None else None,
-        "job_name": job_name_of(run.cluster_id, job[0], run_id=run.pk) if job is not None else "",
-        "restarts": job[1] if job is not None else None,
+        "job_name": name,
+        "restarts": job[1] if job is not None and job[1] is not None else told,
         "releases": releases(action),
         "exclude_known": tuple(node.names for node in pool if node.is_out),
         "excluded_before": tuple(sorted(before)),

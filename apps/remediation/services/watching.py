@@ -47,7 +47,8 @@ def action_watch(*, action_id: int, now: datetime) -> None:
     if known.orders.exclude(kind__in=OF_NODES).exclude(state=OrderState.DONE).exists():
         return
     attempt, run = attempt_by_id(known.attempt_id), run_by_id(known.run_id)
-    launch = Launch.objects.filter(attempt_id=attempt.id).first()
+    # By its order: a job that its scheduler put back lives on as another attempt.
+    launch = Launch.objects.filter(order__action_id=action_id).order_by("-pk").first()
     if launch is None:
         return
     with recording(now=now) as log:
