@@ -26,7 +26,9 @@ def drain(cli: SlurmCli, order: OrderInHand) -> Receipt:
     for target, node in found:
         if node.is_out and node.reason.startswith(target.mark):
             done.append(target)
-        elif node.is_out or (node.is_down and node.reason not in OF_ITSELF):
+        elif (node.is_out and not _is_ours(node, target)) or (
+            not node.is_out and node.is_down and node.reason not in OF_ITSELF
+        ):
             others.append(_words(node))
         else:
             cli.change("scontrol", "update", f"NodeName={node.name}", "State=DRAIN", f"Reason={target.reason}")
@@ -46,7 +48,7 @@ def resume(cli: SlurmCli, order: OrderInHand) -> Receipt:
     for target, node in found:
         if not node.is_out:
             said.append(f"{node.name} is in service in Slurm already")
-        elif not node.reason.startswith(target.mark):
+        elif not _is_ours(node, target):
             said.append(f"{_words(node)}; it is not ours to lift")
         else:
             # Unlike RESUME it leaves a node that is down as it is.
@@ -55,6 +57,11 @@ def resume(cli: SlurmCli, order: OrderInHand) -> Receipt:
             said.append(f"{node.name} is in service again, read back")
             done.append(target)
     return _receipt(done, [*said, *unknown])
+
+
+def _is_ours(node: SlurmNode, target: NodeTarget) -> bool:
+    """Return whether a drain is ours, by the present line of the ledger or by an earlier one that could not be lifted then."""
+    return node.reason.startswith((target.mark, *target.marks))
 
 
 def _look(cli: SlurmCli, targets: Iterable[NodeTarget]) -> tuple[list[tuple[NodeTarget, SlurmNode]], list[str]]:

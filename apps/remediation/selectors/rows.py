@@ -133,13 +133,17 @@ class LaunchRow:
 
 @dataclass(frozen=True, slots=True)
 class NodeTarget:
-    """A node that a scheduler is to be told about: every name of it, the line of our ledger, and the words for it."""
+    """A node that a scheduler is to be told about: every name of it, the line of our ledger, and the words for it.
+
+    `marks`: of all our lines about it, the present one's `mark` included; a drain with any of them is ours.
+    """
 
     name: str
     names: frozenset[str]
     exclusion_id: int
     mark: str
     reason: str
+    marks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,8 @@ from apps.journal.choices import Source, StreamKey
 from apps.journal.services import Log
 from apps.remediation.choices import DriftKind
 from apps.remediation.models import Drift, NodeDrain, SchedulerSetting
-from apps.remediation.services.node_orders import drain_mark
+from apps.remediation.services.node_orders import drained_by_us
 
-OUR_SIGN = "paceline:"
 BY_HAND = "paceline "
 """How a drain begins that somebody made with a command copied from here: ours, though it has no mark."""
 
@@ -44,6 +43,7 @@ def drifts_see(
             "exclusion_id", flat=True
         )
     )
+    by_us = drained_by_us(nodes)
     open_now = {row.node_id: row for row in Drift.objects.filter(node_id__in=nodes, ended_at=None)}
     back: dict[str, list[str]] = {}
     for node_id, node in nodes.items():
@@ -56,6 +56,7 @@ def drifts_see(
             drained=line is not None and line.pk in drained,
             was_out=node_id in was_out,
             is_released=node_id in released,
+            is_ours=node_id in by_us,
         )
         if known is not None and known.kind == kind:
             Drift.objects.filter(pk=known.pk).update(seen_at=now)
@@ -80,10 +81,11 @@ def _kind(
     drained: bool,
     was_out: bool,
     is_released: bool,
+    is_ours: bool,
 ) -> DriftKind | None:
     if line is None:
         if node.is_out:
-            return DriftKind.LEFT if drains and node.reason.startswith(OUR_SIGN) else None
+            return DriftKind.LEFT if drains and is_ours else None
         return DriftKind.RELEASED if is_released or known == DriftKind.RELEASED else None
     if not node.is_out:
         if node.base == "DOWN":
@@ -92,8 +94,7 @@ def _kind(
             return DriftKind.RESUMED
         # Where Paceline drains nothing, a node that was never out there is out in the ledger alone, as it was set.
         return DriftKind.IN_SERVICE if drains or was_out or known == DriftKind.IN_SERVICE else None
-    is_ours = node.reason.startswith((drain_mark(line), BY_HAND))
-    return DriftKind.OTHERS if drains and not is_ours else None
+    return DriftKind.OTHERS if drains and not (is_ours or node.reason.startswith(BY_HAND)) else None
 
 
 def _open(log: Log, node_id: int, node: SlurmNode, kind: DriftKind, line: Exclusion | None, *, now: datetime) -> None:

@@ -6,14 +6,17 @@ differences shows it.
 
 import hashlib
 import hmac
+import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from django.conf import settings
 
-from apps.common.ids import id_write
+from apps.common.errors import PacelineError
+from apps.common.ids import id_read, id_write
 from apps.common.tasks import queue_on_commit
+from apps.engine.readers.slurm import SlurmNode
 from apps.fleet.choices import ExclusionOrigin
 from apps.fleet.models import Exclusion
 from apps.journal.services import Log
@@ -25,6 +28,11 @@ from apps.remediation.selectors.rows import NodeTarget, OrderInHand, Outcome
 from apps.remediation.selectors.schedulers import scheduler_of
 from apps.remediation.services.moving import Scene, action_log, action_move, milestone_add
 from apps.runs.launcher import LauncherSetting
+
+LINES_BACK = 50
+"""Of so many lines of ours about a node a drain is known again."""
+
+_MARK = re.compile(r"paceline:(exc_\w{1,40})\.")
 
 BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 20.0)
 """Pauses before a scheduler that does not answer is told again; each telling looks first, so that it may be repeated."""
@@ -107,6 +115,30 @@ def drain_mark(exclusion: Exclusion) -> str:
     return f"paceline:{code}.{hmac.new(settings.SECRET_KEY.encode(), about.encode(), hashlib.sha256).hexdigest()[:8]}"
 
 
+def drained_by_us(nodes: Mapping[int, SlurmNode]) -> set[int]:
+    """Return those of these nodes, by row, whose drain carries the mark of a line of ours about them, ended or not.
+
+    Another installation writes such marks too; those cannot be made by ours.
+    """
+    said = {pk: found[1] for pk, node in nodes.items() if node.is_out and (found := _MARK.match(node.reason))}
+    codes = {code: number for code in set(said.values()) if (number := _number_of(code)) is not None}
+    rows = {row.pk: row for row in Exclusion.objects.filter(pk__in=codes.values(), origin=ExclusionOrigin.OURS)}
+    return {
+        pk
+        for pk, code in said.items()
+        if (row := rows.get(codes.get(code, 0))) is not None
+        and row.node_id == pk
+        and nodes[pk].reason.startswith(drain_mark(row))
+    }
+
+
+def _number_of(code: str) -> int | None:
+    try:
+        return id_read("exc", code)
+    except PacelineError:
+        return None
+
+
 def drain_reason(exclusion: Exclusion) -> str:
     """Return a drain's whole reason: the mark, who, why; one line, without what breaks listings, of bounded length."""
     return f"{drain_mark(exclusion)} {reason_words(f'{exclusion.by_name}: {exclusion.reason}')}"
@@ -143,11 +175,12 @@ def _targets(action: Action, kind: str) -> Sequence[NodeTarget]:
     names = {node.id: node for node in pool_of(_cluster_of(action))}
     targets = []
     for node_id in ActionNode.objects.filter(action=action).order_by("node_id").values_list("node_id", flat=True):
-        lines = Exclusion.objects.filter(node_id=node_id, origin=ExclusionOrigin.OURS)
-        lines = lines.filter(ended_at=None) if kind == OrderKind.DRAIN else lines.exclude(ended_at=None)
-        line = lines.order_by("-pk").first()
+        lines = list(
+            Exclusion.objects.filter(node_id=node_id, origin=ExclusionOrigin.OURS).order_by("-pk")[:LINES_BACK]
+        )
+        line = next((row for row in lines if (row.ended_at is None) == (kind == OrderKind.DRAIN)), None)
         if line is None or node_id not in names:
             continue
-        node = names[node_id]
-        targets.append(NodeTarget(node.name, node.names, line.pk, drain_mark(line), drain_reason(line)))
+        node, marks = names[node_id], tuple(map(drain_mark, lines))
+        targets.append(NodeTarget(node.name, node.names, line.pk, drain_mark(line), drain_reason(line), marks))
     return targets

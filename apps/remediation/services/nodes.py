@@ -21,7 +21,8 @@ from apps.incidents.services import shared_cause_see
 from apps.journal.choices import Source, StreamKey
 from apps.journal.services import Log, recording
 from apps.remediation.models import ActionNode, SchedulerTold
-from apps.remediation.services.differences import OUR_SIGN, STATE_LENGTH, drifts_see
+from apps.remediation.services.differences import STATE_LENGTH, drifts_see
+from apps.remediation.services.node_orders import drained_by_us
 
 BY = "Slurm"
 
@@ -57,12 +58,13 @@ def nodes_seen(*, cluster_id: int, nodes: Iterable[SlurmNode], at: datetime, now
         statuses = {row.pk: row for row in rows}
         _log_changes(log, cluster_id, statuses, by_id)
         was_out = {pk for pk, row in statuses.items() if "DRAIN" in row.scheduler_state}
+        by_us = drained_by_us(by_id)
         acted_on = set(ActionNode.objects.filter(node_id__in=by_id, holds=True).values_list("node_id", flat=True))
         lines = {row.node_id: row for row in Exclusion.objects.filter(node_id__in=by_id, ended_at=None)}
         ended: dict[int, Exclusion] = {}
         for node_id, status in statuses.items():
             line = lines.get(node_id)
-            if node_id not in acted_on and _observe(status, by_id[node_id], line, now=now):
+            if node_id not in acted_on and _observe(status, by_id[node_id], line, is_ours=node_id in by_us, now=now):
                 status.refresh_from_db()
                 if line is not None:
                     ended[node_id] = line
@@ -83,9 +85,9 @@ def node_state_of(node: SlurmNode, *, excluded: bool) -> str:
     return str(NodeState.DOWN if node.is_down else NodeState.IN_SERVICE)
 
 
-def _observe(status: NodeStatus, node: SlurmNode, line: Exclusion | None, *, now: datetime) -> bool:
+def _observe(status: NodeStatus, node: SlurmNode, line: Exclusion | None, *, is_ours: bool, now: datetime) -> bool:
     """Enter what others did; return whether the ledger has a line more or one fewer that is open."""
-    if node.is_out and line is None and not node.reason.startswith(OUR_SIGN):
+    if node.is_out and line is None and not is_ours:
         exclusion_open(
             node_id=status.pk,
             reason=node.reason or "drained, no reason given",

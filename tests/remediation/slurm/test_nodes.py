@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from apps.fleet.selectors import exclusions_of, node_by_id
+from apps.fleet.services import exclusion_end
 from apps.remediation.selectors.jobs import drifts_open
 from tests.slurm import Slurm, wait_for
 
@@ -119,6 +121,32 @@ class TestResume:
         assert not set_slurm.node("node2").is_out
         wait_for(lambda: set_slurm.node("node2").is_usable, "the node to answer its controller again")
 
+    def test_a_drain_that_could_not_be_lifted_then_is_still_ours(
+        self,
+        set_slurm: Slurm,
+        nodes: Callable[..., list[int]],
+        ask: Callable[..., Any],
+        work: Callable[..., Any],
+        read: Callable[..., Any],
+    ) -> None:
+        (node,) = nodes("node2")
+        work(ask("EXCLUDE_NODE", node=node).id)
+        first = set_slurm.node("node2").reason
+        # Taken back in the ledger while Slurm could not be told.
+        exclusion_end(node_id=node, reason="repaired", by_name="mia", source="WEB", now=datetime.now(UTC))
+
+        work(ask("EXCLUDE_NODE", node=node, reason="hot again since noon").id)
+        second = set_slurm.node("node2").reason
+        read()
+        between = drifts_open(node_id=node)
+        row = work(ask("READMIT_NODE", node=node).id)
+
+        assert first != second
+        assert "hot again since noon" in second
+        assert between == []
+        assert row.state == "SUCCEEDED"
+        assert not set_slurm.node("node2").is_out
+
     def test_does_not_lift_what_has_become_somebody_elses(
         self, set_slurm: Slurm, nodes: Callable[..., list[int]], ask: Callable[..., Any], work: Callable[..., Any]
     ) -> None:
@@ -146,6 +174,17 @@ class TestResume:
 
 
 class TestObserved:
+    def test_a_drain_with_a_mark_that_is_not_of_ours_enters_the_ledger_as_theirs(
+        self, set_slurm: Slurm, nodes: Callable[..., list[int]], read: Callable[..., Any]
+    ) -> None:
+        (node,) = nodes("node2")
+        drained(set_slurm, "node2", "paceline:exc_2.deadbeef mia: another installation")
+
+        read()
+
+        (line,) = exclusions_of(node_id=node)
+        assert (line.origin, line.by_name) == ("OBSERVED", "root")
+
     def test_a_drain_by_somebody_else_enters_the_ledger_and_leaves_it_with_them(
         self, set_slurm: Slurm, nodes: Callable[..., list[int]], read: Callable[..., Any]
     ) -> None:

@@ -11,10 +11,13 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from apps.engine.readers.slurm import SlurmJob, SlurmNode, SlurmTime
+from apps.fleet.models import Exclusion
+from apps.fleet.services import exclusion_end, exclusion_open, nodes_ensure
 from apps.journal.models import Event
 from apps.remediation.launchers.slurm_jobs import found_again
 from apps.remediation.selectors import restart_preview, scheduler_of
 from apps.remediation.services import action_request, jobs_seen, nodes_seen
+from apps.remediation.services.node_orders import drain_reason
 from apps.runs.services import attempt_open
 
 pytestmark = pytest.mark.django_db
@@ -125,7 +128,13 @@ class TestDrift:
     def test_what_is_still_drained_with_our_mark_is_listed(self, api: Callable[..., Client], cluster: int) -> None:
         call_command("scheduler_set", "north")
         moment = datetime.now(UTC)
-        node = SlurmNode("trn001", "IDLE", frozenset({"DRAIN"}), "paceline:exc_1.00000000 mia: ECC", "root")
+        node_id = nodes_ensure(cluster_id=cluster, names=["trn001"], now=moment)["trn001"]
+        line = exclusion_open(
+            node_id=node_id, reason="ECC", by_name="mia", origin="OURS", source="WEB", now=moment - timedelta(hours=1)
+        )
+        exclusion_end(node_id=node_id, reason="repaired", by_name="mia", source="WEB", now=moment)
+        reason = drain_reason(Exclusion.objects.get(pk=line))
+        node = SlurmNode("trn001", "IDLE", frozenset({"DRAIN"}), reason, "root")
 
         nodes_seen(cluster_id=cluster, nodes=[node], at=moment, now=moment)
 
