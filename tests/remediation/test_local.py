@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -160,9 +161,15 @@ class TestLaunch:
 
         answers = [json.loads(pair.communicate(words, timeout=10)[0])["state"] for pair in pairs]
 
-        started = [path for path in tmp_path.iterdir() if path.name.isdigit()]
+        def started() -> list[Path]:
+            return [path for path in tmp_path.iterdir() if path.name.isdigit()]
+
         assert "STARTED" in answers
-        assert len(started) == 1
+        wait_for(
+            started, "the program to say that it is there"
+        )  # a wrapper says so when it is begun, before its first line
+        time.sleep(0.5)  # a second one would have come by then
+        assert len(started()) == 1
 
     def test_a_program_that_is_not_there_is_refused_with_its_name(
         self, launcher: LocalLauncher, order: Callable[..., OrderInHand]
