@@ -11,6 +11,7 @@ from apps.common.errors import BadRequest
 from apps.common.ids import id_write
 from apps.diagnosis.models import Finding
 from apps.fleet.selectors import node_by_code
+from apps.fleet.services import nodes_ensure
 from apps.remediation import selectors, services
 from apps.remediation.models import Action, Order
 from apps.runs.selectors import run_by_id
@@ -248,6 +249,43 @@ class TestDeciding:
             )
 
         assert proposals()[0].id == proposal.id
+
+    @pytest.mark.parametrize("days", [-1, 400])
+    def test_accepting_refuses_a_time_that_a_request_would_be_refused_for(
+        self, proposal: Any, who: Any, days: int
+    ) -> None:
+        moment = datetime.now(UTC)
+        with pytest.raises(BadRequest, match="until_at: must lie ahead"):
+            services.action_accept(
+                principal=who,
+                action_id=proposal.id,
+                source="WEB",
+                reason=REASON,
+                options={"until_at": moment + timedelta(days=days)},
+                now=moment,
+            )
+
+        assert proposals()[0].id == proposal.id
+
+    def test_accepting_an_exclusion_at_the_run_s_end_waits_for_that(
+        self, find: Callable[..., Finding], cluster: int, who: Any, now: datetime
+    ) -> None:
+        nodes_ensure(cluster_id=cluster, names=["trn009"], now=now)
+        find(proposal_node="trn009")  # nothing of the run is there any more: an exclusion alone
+        services.findings_consider(now=datetime.now(UTC))
+        (proposed,) = proposals()
+
+        done = services.action_accept(
+            principal=who,
+            action_id=proposed.id,
+            source="WEB",
+            reason=REASON,
+            options={"when": "RUN_END"},
+            now=datetime.now(UTC),
+        )
+
+        assert (done.kind, done.state, done.options["when"]) == ("EXCLUDE_NODE", "REQUESTED", "RUN_END")
+        assert node_by_code("trn009").exclusion_id is None
 
     def test_accepting_checks_everything_again(
         self, proposal: Any, who: Any, hooked: Any, ask: Callable[..., Any]

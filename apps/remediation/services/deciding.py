@@ -88,7 +88,7 @@ def action_accept(
             raise ActionMoved("This proposal expired; nothing was done. Look again.", state=ActionState.EXPIRED)
         wish = _wish_of(action, reason=reason, expected=expected_state, options=options)
         _check_about(action, wish)
-        check_moment(wish)
+        check_moment(wish, now=now)
         _check_heard(action, wish, now=now)
         preview = wish_checked(wish, now=now)
         if not preview.can:

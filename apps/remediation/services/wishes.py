@@ -291,9 +291,7 @@ def wish_read(principal: Principal, wish: Wish, *, now: datetime) -> Wish:
         raise BadRequest(f"reason: at most {LONGEST_REASON:,} characters.")
     if wish.options.exclude_nodes and wish.kind != ActionKind.RESTART_RUN:
         raise BadRequest("options.exclude_nodes: belongs to RESTART_RUN; use EXCLUDE_NODE for a node alone.")
-    check_moment(wish)
-    if wish.options.until_at is not None and not now < wish.options.until_at <= now + LONGEST_OUT:
-        raise BadRequest(f"options.until_at: must lie ahead, at most {LONGEST_OUT.days} days.")
+    check_moment(wish, now=now)
     if wish.expires_at is not None and not now < wish.expires_at <= now + LONGEST_EXPIRY:
         raise BadRequest(f"expires_at: must lie ahead, at most {LONGEST_EXPIRY.days} days.")
     if wish.kind == ActionKind.CHECK_NODE and wish.run is not None:
@@ -304,13 +302,15 @@ def wish_read(principal: Principal, wish: Wish, *, now: datetime) -> Wish:
     return wish
 
 
-def check_moment(wish: Wish) -> None:
+def check_moment(wish: Wish, *, now: datetime) -> None:
     """Refuse a moment, or a time, that makes no sense for what is asked for.
 
     Raises:
         BadRequest: see `action_request`.
     """
     when, run = wish.options.when, wish.run
+    if wish.options.until_at is not None and not now < wish.options.until_at <= now + LONGEST_OUT:
+        raise BadRequest(f"options.until_at: must lie ahead, at most {LONGEST_OUT.days} days.")
     if when == Moment.NOW:
         return
     if run is None or wish.kind not in (*OF_RUN, ActionKind.EXCLUDE_NODE):
