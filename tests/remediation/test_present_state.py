@@ -14,7 +14,7 @@ from apps.fleet.models import Exclusion
 from apps.fleet.selectors import nodes_of
 from apps.fleet.services import cluster_ensure, exclusion_open, node_place, nodes_ensure
 from apps.incidents.models import Incident, Notice, NoticeTarget
-from apps.incidents.services import incidents_settle
+from apps.incidents.services import incidents_settle, nodes_down_together
 from apps.journal.choices import StreamKey
 from apps.journal.models import Event
 from apps.journal.services import recording
@@ -295,6 +295,23 @@ class TestNoMassProposals:
 
         assert not Event.objects.filter(kind__in=["nodes.down", "nodes.up"]).exists()
         assert not Incident.objects.exists()
+
+    def test_a_node_that_failed_is_not_up_again_because_it_is_switched_off(self, cluster: int, now: datetime) -> None:
+        for place, (base, *flags) in enumerate([("IDLE",), ("DOWN",), ("DOWN", "POWERED_DOWN")]):
+            told = [SlurmNode(name, base, frozenset(flags)) for name in NAMES[:4]]
+            nodes_seen(cluster_id=cluster, nodes=told, at=now + timedelta(seconds=place), now=now)
+
+        told_of = Event.objects.filter(kind__in=["nodes.down", "nodes.up"])
+        assert list(told_of.values_list("kind", flat=True)) == ["nodes.down"]
+
+    def test_nodes_that_registered_wrongly_are_still_down_until_they_are_told_of_again(
+        self, cluster: int, later: Callable[[float], datetime]
+    ) -> None:
+        see(cluster, later(0), NAMES, down=False)
+        wrong = [SlurmNode(name, "IDLE", frozenset({"INVALID_REG"})) for name in NAMES[:4]]
+        nodes_seen(cluster_id=cluster, nodes=wrong, at=later(5), now=later(5))
+
+        assert nodes_down_together(cluster, at=later(6)) == set(NAMES[:4])
 
     def test_a_node_that_stays_as_it_is_is_told_of_once(self, cluster: int, now: datetime) -> None:
         drained = frozenset({"DRAIN", "INVALID_REG"})

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import F
 
+from apps.engine.readers.slurm import SlurmNode, node_state
 from apps.fleet.selectors import nodes_by_id
 from apps.fleet.services import nodes_ensure
 from apps.incidents.choices import UNRESOLVED, IncidentState
@@ -76,8 +77,8 @@ def nodes_down_together(cluster_id: int, *, at: datetime) -> set[str]:
 def _still_down(node_ids: Collection[int], *, down: Set[int] = frozenset(), up: Set[int] = frozenset()) -> set[int]:
     """Return which of these nodes are down: by this look, or, what it left out, when they were last told of."""
     unseen = set(node_ids) - down - up
-    said = {pk: row.scheduler_state for pk, row in nodes_by_id(unseen).items()} if unseen else {}
-    last = {pk for pk, state in said.items() if {"DOWN", "NOT_RESPONDING"} & set(state.split("+"))}
+    said = {pk: node_state(row.scheduler_state) for pk, row in nodes_by_id(unseen).items()} if unseen else {}
+    last = {pk for pk, state in said.items() if state is not None and SlurmNode("", *state).is_failed}
     return set(node_ids) & down | last
 
 

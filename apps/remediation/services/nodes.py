@@ -33,9 +33,6 @@ one by one."""
 KEPT_FRESH = timedelta(seconds=60)
 """How old the time of the last read may stand at a node that did not change: a row a node and read is not worth it."""
 
-SAVING = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP"})
-"""Flags of nodes that the scheduler itself switches off and on."""
-
 NOT_MACHINES = frozenset({"FUTURE"})
 """Base states of names that no machine has yet."""
 
@@ -119,8 +116,8 @@ def _log_changes(log: Log, cluster_id: int, statuses: Mapping[int, NodeStatus], 
     """Say in one line each which nodes went down and which came back, however many they are: they share a moment."""
     # Of what the scheduler said last, not of the node's state: an excluded node goes down and comes back too.
     before = {pk: node_state(row.scheduler_state) for pk, row in statuses.items()}
-    was_down = {pk for pk, state in before.items() if state is not None and _fails(SlurmNode("", *state))}
-    is_down = {pk for pk in statuses if _fails(by_id[pk])}
+    was_down = {pk for pk, state in before.items() if state is not None and SlurmNode("", *state).is_failed}
+    is_down = {pk for pk in statuses if by_id[pk].is_failed}
     went = [by_id[pk].name for pk in statuses if pk in is_down - was_down and before[pk] is not None]
     came = [by_id[pk].name for pk in statuses if pk in was_down - is_down]
     for names, kind, words in ((went, "nodes.down", "down"), (came, "nodes.up", "up again")):
@@ -134,11 +131,6 @@ def _log_changes(log: Log, cluster_id: int, statuses: Mapping[int, NodeStatus], 
         up=set(statuses) - is_down,
         now=log.now,
     )
-
-
-def _fails(node: SlurmNode) -> bool:
-    """Return whether a node is down for another reason than to save power."""
-    return node.is_down and not node.flags & SAVING
 
 
 def _released(ended: Mapping[int, Exclusion]) -> Mapping[int, Exclusion]:

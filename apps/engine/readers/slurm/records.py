@@ -11,6 +11,8 @@ AWAY_FLAGS = frozenset(
     {"NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "REBOOT_ISSUED", "INVALID_REG"}
 )
 """The machine itself does not take part at present."""
+SAVING_FLAGS = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP"})
+"""The scheduler itself switches it off and on."""
 RESERVED_FLAGS = frozenset({"MAINTENANCE", "PLANNED", "RESERVED", "BLOCKED"})
 """Up, but promised to something else."""
 
@@ -61,6 +63,14 @@ class SlurmNode:
     def is_down(self) -> bool:
         """Return whether the machine does not take part: down, not answering, off, or unknown to the scheduler."""
         return self.base not in USABLE_BASES or bool(self.flags & AWAY_FLAGS)
+
+    @property
+    def is_failed(self) -> bool:
+        """Return whether it is down, and not only switched off to save power.
+
+        One that is not back within ResumeTimeout is called DOWN and POWERED_DOWN: that is no saving.
+        """
+        return self.base not in USABLE_BASES or (self.is_down and not self.flags & SAVING_FLAGS)
 
     @property
     def is_usable(self) -> bool:

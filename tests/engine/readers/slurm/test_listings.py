@@ -115,6 +115,16 @@ class TestNodes:
         assert (node.is_usable, node.is_out, node.is_down) == (usable, out, down)
 
     @pytest.mark.parametrize(
+        ("words", "failed"),
+        [("idle~", False), ("IDLE+NOT_RESPONDING+POWERING_UP", False), ("idle*", True), ("DOWN+POWERED_DOWN", True)],
+    )
+    def test_what_is_switched_off_to_save_power_has_not_failed(self, words: str, failed: bool) -> None:
+        state = node_state(words)
+        assert state is not None
+
+        assert SlurmNode("n", *state).is_failed == failed
+
+    @pytest.mark.parametrize(
         ("name", "count"),
         [
             ("real2205_scontrol_show_node_multi.txt", 4),
