@@ -73,7 +73,7 @@ class Timeline(Door):
     @extend_schema(operation_id="incidents_timeline", responses=OpenApiTypes.OBJECT)
     def get(self, request: Request, code: str) -> Response:  # noqa: ARG002
         rows = timeline_of(_incident(self, code), now=now())
-        return page_answer([timeline_answer(row) for row in rows], following=None)
+        return page_answer([timeline_answer(row, who=self.principal) for row in rows], following=None)
 
 
 class Export(Door):
@@ -91,7 +91,7 @@ class Export(Door):
                 {
                     "incident": _answer(row),
                     "findings": [finding_answer(one) for one in findings],
-                    "timeline": [timeline_answer(one) for one in rows],
+                    "timeline": [timeline_answer(one, who=self.principal) for one in rows],
                 }
             )
         return HttpResponse(markdown_of(row, findings, rows), content_type="text/markdown; charset=utf-8")

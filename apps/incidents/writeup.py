@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from apps.common.access import Principal
 from apps.common.clock import rfc3339
 from apps.common.ids import id_write
 from apps.diagnosis.selectors import FindingRow
@@ -45,8 +46,8 @@ def incident_answer(row: IncidentRow, *, findings: Sequence[int]) -> dict[str, A
     }
 
 
-def timeline_answer(row: TimelineRow) -> dict[str, Any]:
-    """Return a row of a timeline as REST says it."""
+def timeline_answer(row: TimelineRow, *, who: Principal) -> dict[str, Any]:
+    """Return a row of a timeline as REST says it to a caller."""
     return {
         "id": row.id,
         "happened_at": rfc3339(row.happened_at),
@@ -58,7 +59,7 @@ def timeline_answer(row: TimelineRow) -> dict[str, Any]:
         "actor_name": row.actor_name or None,
         "text": row.text,
         "subject": row.subject,
-        "payload": row.payload,
+        "payload": who.shown(row.payload),
         "pinned": row.pinned,
         "edited": rfc3339(row.edited_at),
     }

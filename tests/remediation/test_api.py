@@ -12,12 +12,14 @@ from django.test import Client
 from apps.common.ids import id_read, id_write
 from apps.fleet.selectors import node_by_code
 from apps.fleet.services import cluster_ensure
+from apps.incidents.services import findings_absorb
 from apps.remediation import services
 from apps.remediation.models import Action
 from apps.runs.selectors import run_by_id
 from apps.runs.services import CheckpointFact, checkpoint_note
 from tests.remediation.conftest import REASON
 
+READER, ACTING = ("read",), ("read", "operate")
 WEBHOOK = {"kind": "WEBHOOK", "url": "http://127.0.0.1:9/orders"}
 
 
@@ -306,6 +308,35 @@ class TestLook:
         assert (seen["can"], seen["commands"]) == (True, None)
         assert seen["expected_state"]["attempt"] == id_write("att", hooked.attempt_id)
         assert any("requeuehold" in line for line in acting["commands"])
+
+    def test_commands_that_somebody_copied_or_ran_are_shown_to_those_who_may_act(
+        self,
+        hooked: Any,
+        api: Callable[..., Client],
+        ask: Callable[..., Any],
+        find: Callable[..., Any],
+        who: Any,
+        now: datetime,
+    ) -> None:
+        secret = "env train --key hush"
+        find()
+        findings_absorb(now=now)
+        copied = {"kind": "STOP_RUN", "commands": secret, "run_id": hooked.id, "source": "WEB"}
+        services.command_copied(principal=who, **copied, now=now)
+        done = ask("RECORD_DONE", hooked, options={"done": "STOP_RUN", "command": secret})
+        (incident,) = api("read").get("/api/v1/incidents").json()["results"]
+        paths = [
+            "actions",
+            f"actions/{id_write('act', done.id)}",
+            "events?stream=run:dense-7b",
+            "runs/dense-7b/events",
+            f"incidents/{incident['id']}/timeline",
+            f"incidents/{incident['id']}/export?format=json",
+        ]
+
+        seen = [[secret in api(*scopes).get(f"/api/v1/{path}").text for path in paths] for scopes in (READER, ACTING)]
+
+        assert seen == [[False] * len(paths), [True] * len(paths)]
 
 
 class TestDecide:

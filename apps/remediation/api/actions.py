@@ -82,7 +82,7 @@ class Actions(ActionDoor):
             limit=limit + 1,
         )
         following = rows[limit - 1].id if len(rows) > limit else None
-        return page_answer([action_answer(row) for row in rows[:limit]], following=following)
+        return page_answer([action_answer(row, who=self.principal) for row in rows[:limit]], following=following)
 
     @extend_schema(
         operation_id="actions_request", request=ActionFields, parameters=[KEY, DRY_RUN], responses=OpenApiTypes.OBJECT
@@ -106,7 +106,7 @@ class Actions(ActionDoor):
                 source=Source.API,
                 now=moment,
             )
-            return 201, {**action_answer(action), "ignored": ignored}
+            return 201, {**action_answer(action, who=self.principal), "ignored": ignored}
 
         if request.GET.get("dry_run") not in ("1", "true"):
             return self.act(request, do)
@@ -159,7 +159,7 @@ class OneAction(ActionDoor):
         while row.state in GOING_ON and time.monotonic() < deadline:
             time.sleep(POLL_S)
             row = action_by_id(row.id)
-        return Response(action_answer(row))
+        return Response(action_answer(row, who=self.principal))
 
 
 class Accept(ActionDoor):
@@ -184,7 +184,7 @@ class Accept(ActionDoor):
                 source=Source.API,
                 now=now(),
             )
-            return 200, {**action_answer(accepted), "ignored": ignored}
+            return 200, {**action_answer(accepted, who=self.principal), "ignored": ignored}
 
         return self.act(request, do)
 
@@ -203,7 +203,7 @@ class Dismiss(ActionDoor):
 
         def do() -> tuple[int, dict[str, Any]]:
             done = action_dismiss(principal=self.principal, action_id=row.id, reason=given["reason"], now=now())
-            return 200, {**action_answer(done), "ignored": ignored}
+            return 200, {**action_answer(done, who=self.principal), "ignored": ignored}
 
         return self.act(request, do)
 
@@ -222,7 +222,7 @@ class Cancel(ActionDoor):
 
         def do() -> tuple[int, dict[str, Any]]:
             done = action_cancel(principal=self.principal, action_id=row.id, reason=given["reason"], now=now())
-            return 200, {**action_answer(done), "ignored": ignored}
+            return 200, {**action_answer(done, who=self.principal), "ignored": ignored}
 
         return self.act(request, do)
 
@@ -247,7 +247,7 @@ class Settle(ActionDoor):
                 reason=given["reason"],
                 now=now(),
             )
-            return 200, {**action_answer(done), "ignored": ignored}
+            return 200, {**action_answer(done, who=self.principal), "ignored": ignored}
 
         return self.act(request, do)
 

@@ -2,13 +2,14 @@
 
 from typing import Any
 
+from apps.common.access import Principal
 from apps.common.clock import rfc3339
 from apps.common.ids import id_write
 from apps.remediation.selectors import ActionRow, OrderRow, Preview, Price, QueuedJob, job_waits_words, look_lines
 
 
-def action_answer(action: ActionRow) -> dict[str, Any]:
-    """Return an action."""
+def action_answer(action: ActionRow, *, who: Principal) -> dict[str, Any]:
+    """Return an action, as far as the caller may read it."""
     return {
         "id": id_write("act", action.id),
         "kind": action.kind,
@@ -24,7 +25,7 @@ def action_answer(action: ActionRow) -> dict[str, Any]:
         "began_at": rfc3339(action.began_at),
         "ended_at": rfc3339(action.ended_at),
         "expected_state": {"attempt": _id("att", action.expected_attempt_id), "state": action.expected_state or None},
-        "options": action.options,
+        "options": who.shown(action.options),
         "price": {
             "steps": action.price.get("steps"),
             "gpu_hours": action.price.get("gpu_hours"),

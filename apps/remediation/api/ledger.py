@@ -147,7 +147,7 @@ class Decide(ActionDoor):
             if drift_by_id(drift_id).cluster_id != cluster_id:
                 raise NotFound("There is no such difference in this cluster.")
             row = drift_decide(principal=self.principal, drift_id=drift_id, source=Source.API, now=now(), **given)
-            return 201, {**action_answer(row), "ignored": ignored}
+            return 201, {**action_answer(row, who=self.principal), "ignored": ignored}
 
         return self.act(request, do)
 

@@ -7,7 +7,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from apps.common.access import READ
+from apps.common.access import READ, Principal
 from apps.common.api import BIGGEST, Door, cursor_int, int_read, limit_read, page_answer
 from apps.common.clock import rfc3339
 from apps.common.errors import BadRequest, Forbidden
@@ -17,8 +17,8 @@ from apps.journal.selectors import EventRow, events_after
 from apps.runs.selectors import run_by_code
 
 
-def event_answer(row: EventRow) -> dict[str, Any]:
-    """Return an event."""
+def event_answer(row: EventRow, *, who: Principal) -> dict[str, Any]:
+    """Return an event, as far as the caller may read it."""
     return {
         "id": f"{row.stream_kind.lower()}-{row.stream_id}-{row.seq}",
         "seq": row.seq,
@@ -30,7 +30,7 @@ def event_answer(row: EventRow) -> dict[str, Any]:
         "actor_name": row.actor_name,
         "text": row.text,
         "subject": row.subject,
-        "payload": row.payload,
+        "payload": who.shown(row.payload),
     }
 
 
@@ -68,7 +68,8 @@ class Events(Door):
 
     @extend_schema(operation_id="events_list", responses=OpenApiTypes.OBJECT)
     def get(self, request: Request) -> Response:
-        return _page(request, stream_read(request.GET.get("stream", ""), cluster_id=self.principal.cluster_id))
+        stream = stream_read(request.GET.get("stream", ""), cluster_id=self.principal.cluster_id)
+        return _page(request, stream, who=self.principal)
 
 
 class RunEvents(Door):
@@ -78,13 +79,13 @@ class RunEvents(Door):
 
     @extend_schema(operation_id="runs_events", responses=OpenApiTypes.OBJECT)
     def get(self, request: Request, code: str) -> Response:
-        return _page(request, stream_read(f"run:{code}", cluster_id=self.principal.cluster_id))
+        return _page(request, stream_read(f"run:{code}", cluster_id=self.principal.cluster_id), who=self.principal)
 
 
-def _page(request: Request, stream: StreamKey) -> Response:
+def _page(request: Request, stream: StreamKey, *, who: Principal) -> Response:
     limit = limit_read(request)
     cursor = cursor_int(request)
     after = int_read(request, "after", default=0, least=0, most=BIGGEST) if cursor is None else cursor
     rows = events_after(stream, after=after, limit=limit + 1)
     following = rows[limit - 1].seq if len(rows) > limit else None
-    return page_answer([event_answer(row) for row in rows[:limit]], following=following)
+    return page_answer([event_answer(row, who=who) for row in rows[:limit]], following=following)
