@@ -88,6 +88,26 @@ class TestDifferences:
             assert page.post(f"/ledger/differences/{number}", {"decision": "END", "key": "k"}).status_code == 404
 
 
+class TestSchedulersWord:
+    def test_stands_beside_a_line_with_the_difference_that_is_listed(self, differing: int, page: Client) -> None:
+        for path in ("/nodes/north/trn001", "/ledger?cluster=north"):
+            text = shown(page, path)
+
+            assert "we drained it, the scheduler says in service" in text
+            assert "Look at the difference" in text
+
+    def test_is_no_difference_where_paceline_drains_nothing(
+        self, node: int, page: Client, cluster: int, now: datetime
+    ) -> None:
+        exclusion_open(node_id=node, reason="ECC errors", by_name="mia", origin="OURS", source="WEB", now=now)
+        nodes_seen(cluster_id=cluster, nodes=[SlurmNode("trn001", "IDLE")], at=now, now=now)
+
+        text = shown(page, "/nodes/north/trn001")
+
+        assert '<span class="st ok">IDLE</span>' in text
+        assert "Look at the difference" not in text
+
+
 class TestNames:
     def test_a_name_is_placed_with_one_click(self, page: Client, cluster: int, now: datetime) -> None:
         ids = [
