@@ -287,6 +287,19 @@ class TestDeciding:
         assert (done.kind, done.state, done.options["when"]) == ("EXCLUDE_NODE", "REQUESTED", "RUN_END")
         assert node_by_code("trn009").exclusion_id is None
 
+    def test_accepting_puts_out_no_node_that_the_proposal_does_not_name(self, proposal: Any, who: Any) -> None:
+        with pytest.raises(BadRequest, match="does not name trn002"):
+            services.action_accept(
+                principal=who,
+                action_id=proposal.id,
+                source="API",
+                reason=REASON,
+                options={"exclude_nodes": ["trn001", "trn002"]},
+                now=datetime.now(UTC),
+            )
+
+        assert proposals()[0].id == proposal.id
+
     def test_accepting_checks_everything_again(
         self, proposal: Any, who: Any, hooked: Any, ask: Callable[..., Any]
     ) -> None:

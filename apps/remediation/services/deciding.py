@@ -24,6 +24,7 @@ from apps.remediation.choices import (
 )
 from apps.remediation.models import Action, ActionNode, Order
 from apps.remediation.selectors.actions import action_by_id, action_holding
+from apps.remediation.selectors.commands import names_short
 from apps.remediation.selectors.rows import ActionRow, Outcome, launch_is_last
 from apps.remediation.services.beginning import action_begin
 from apps.remediation.services.ending import launch_unmade
@@ -76,6 +77,7 @@ def action_accept(
 
     Raises:
         ActionMoved: it is no proposal any more. StateChanged: it was about another attempt, whatever the caller saw.
+        BadRequest: nodes are named that it is not about.
         Everything that `action_request` raises.
     """
     known = action_by_id(action_id)
@@ -248,6 +250,11 @@ def _wish_of(
         raise BadRequest("reason: at least 10 characters, or none to keep the proposal's own.")
     chosen = options_read({**action.options, **{k: v for k, v in (options or {}).items() if v not in (None, "", [])}})
     named = list(ActionNode.objects.filter(action=action).values_list("node__name", flat=True))
+    # Of what the caller says: the proposal's own names may be older than a node's present one.
+    if others := [name for name in (options or {}).get("exclude_nodes") or () if name not in named]:
+        raise BadRequest(
+            f"options.exclude_nodes: this proposal does not name {names_short(others)}; ask for an action of your own."
+        )
     if action.kind == ActionKind.RESTART_RUN and named:
         chosen = options_read({**chosen.stored(), "confirm": chosen.confirm, "exclude_nodes": named})
     return Wish(
