@@ -336,6 +336,21 @@ class TestByHand:
 
         assert error.value.facts["guard"] == "exclusions_per_window"
 
+    def test_what_is_so_already_is_recorded_all_the_same(
+        self, cluster: int, ask: Callable[..., Any], now: datetime
+    ) -> None:
+        nodes = list(nodes_ensure(cluster_id=cluster, names=[f"n{place}" for place in range(6)], now=now).values())
+        for node_id in nodes:
+            ask("RECORD_DONE", node=node_id, options={"done": "EXCLUDE_NODE"})
+
+        states = [
+            ask("RECORD_DONE", node=nodes[0], options={"done": done}).state
+            for done in ("EXCLUDE_NODE", "READMIT_NODE", "READMIT_NODE")
+        ]
+
+        assert states == ["SUCCEEDED"] * 3
+        assert len(exclusions_of(node_id=nodes[0])) == 1
+
     def test_nobody_lifts_by_hand_in_our_ledger_what_the_site_put_out(
         self, cluster: int, ask: Callable[..., Any], now: datetime
     ) -> None:
